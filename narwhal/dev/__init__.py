@@ -1,0 +1,1 @@
+"""A fleet on this one machine."""

@@ -1,0 +1,1 @@
+"""Why, status, bundles."""

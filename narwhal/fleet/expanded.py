@@ -1,0 +1,63 @@
+"""What a fleet file comes to once its shorthand is written out: every engine and router with its addresses."""
+
+from dataclasses import dataclass
+
+from narwhal.fleet.model import Fleet, Role, Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """One engine: who it is, where it listens, what it holds."""
+
+    id: str
+    """Its name everywhere: `HOST/INDEX`."""
+    host: str
+    index: int
+    """Number of the engine on its host."""
+    address: str
+    """Fabric address that the router and its peers reach it by."""
+    port: int
+    side_channel_port: int
+    url: str
+    """Base URL, without a trailing slash."""
+    gpus: tuple[int, ...]
+    """Indices of its GPUs on the host; empty on a host without."""
+    shared_device: str | None
+    """Name of the group of engines that share its card, such as `gpu-1:0`; None when it has the card alone."""
+    role: Role
+    """Role it starts with."""
+    pin: Role | None
+    """Role it never leaves."""
+    args: tuple[tuple[str, Scalar], ...]
+    """Further arguments of its server, sorted by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterSpec:
+    """One router: where it runs and listens."""
+
+    host: str
+    standby: bool
+    bind: str
+    """Address of the client listener; `0.0.0.0` for all."""
+    port: int
+    admin_bind: str
+    admin_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """A fleet file and all that follows from it."""
+
+    fleet: Fleet
+    engines: tuple[EngineSpec, ...]
+    """In order of host, then index."""
+    routers: tuple[RouterSpec, ...]
+    """The primary first."""
+
+    def engine(self, engine_id: str) -> EngineSpec:
+        """The engine of that id. Raises `KeyError`."""
+        for engine in self.engines:
+            if engine.id == engine_id:
+                return engine
+        raise KeyError(engine_id)

@@ -1,0 +1,72 @@
+"""The `Profile` document: how fast an engine is. Measured by `narwhal profile`, or shipped as a reference.
+
+Prefill takes `max(t_min_s, a_s + b·n + c·n²)` seconds for n tokens; a decode interval takes
+`d0_s + d1_s·requests + d2_s·kv_tokens` seconds; a handoff takes `t0_s + bytes / bandwidth` seconds.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from narwhal.documents import Document, Model
+
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+class PrefillCurve(Model):
+    """Seconds to prefill n tokens alone: `max(t_min_s, a_s + b_s_per_token·n + c_s_per_token2·n²)`."""
+
+    t_min_s: NonNegative = 0.0
+    """Least time, in seconds."""
+    a_s: NonNegative
+    """Constant part, in seconds."""
+    b_s_per_token: Annotated[float, Field(gt=0)]
+    """Linear part, in seconds per token."""
+    c_s_per_token2: NonNegative = 0.0
+    """Quadratic part (attention), in seconds per token squared."""
+
+
+class DecodeCurve(Model):
+    """Seconds between tokens: `d0_s + d1_s·requests + d2_s·kv_tokens`."""
+
+    d0_s: Annotated[float, Field(gt=0)]
+    """Interval of an empty batch, in seconds."""
+    d1_s: NonNegative
+    """Increase for each request in the batch, in seconds."""
+    d2_s: NonNegative
+    """Increase for each token of KV in the batch, in seconds."""
+
+
+class TransferCurve(Model):
+    """Seconds to hand KV over: `t0_s + bytes / bandwidth_bytes_per_s`."""
+
+    t0_s: NonNegative = 0.005
+    """Constant part, in seconds."""
+    bandwidth_bytes_per_s: Annotated[float, Field(gt=0)] = 25e9
+    """Bandwidth, in bytes per second."""
+
+
+class Profile(Document):
+    """Curves and limits of one kind of engine."""
+
+    kind: Literal["Profile"]
+    name: str
+    """Name, as `--profile` and `--curves` take it."""
+    source: str
+    """Where the figures come from: the measurement, or the publication."""
+    prefill: PrefillCurve
+    """Time of a prefill."""
+    decode: DecodeCurve
+    """Time between tokens."""
+    transfer: TransferCurve = Field(default_factory=TransferCurve)
+    """Time of a handoff, for pairs that were not measured."""
+    kv_bytes_per_token: Annotated[int, Field(ge=1)]
+    """Size of the KV cache of one token, in bytes."""
+    kv_capacity_tokens: Annotated[int, Field(ge=1)]
+    """Tokens of KV that an engine holds."""
+    block_tokens: Annotated[int, Field(ge=1)] = 16
+    """Tokens of one KV block."""
+    max_num_seqs: Annotated[int, Field(ge=1)]
+    """Most requests in one batch."""
+    max_num_batched_tokens: Annotated[int, Field(ge=1)] = 2048
+    """Most tokens in one step."""

@@ -1,0 +1,1 @@
+"""Prometheus, Grafana, alerts, the live page."""
