@@ -203,7 +203,9 @@ class Engines(Model):
     """Further arguments of the engine's server, without the leading dashes."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of every engine."""
-    overrides: dict[EngineId, EngineOverride] = Field(default_factory=dict, examples=[{"gpu-1/0": {"pin": "prefill"}}])
+    overrides: dict[EngineId, EngineOverride] = Field(
+        default_factory=dict, examples=[{"gpu-1/0": {"pin": "prefill"}}]
+    )
     """What differs on single engines, by id."""
 
 
