@@ -1,0 +1,44 @@
+# `make demo` and `make test` set up whatever they need; everything lands in .venv.
+BIN := .venv/bin
+SOURCES := narwhal tests
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help setup demo check test e2e bench schemas format clean
+help: ## Say what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.venv/.base: pyproject.toml
+	@scripts/setup base
+.venv/.dev: pyproject.toml
+	@scripts/setup dev
+
+setup: .venv/.dev ## Make .venv with everything that tests need
+
+demo: .venv/.base ## Run the main job: four simulated engines, traffic that turns, roles that follow it
+	@$(BIN)/narwhal demo $(DEMO_ARGS)
+
+check: .venv/.dev ## Lint, types, imports, unit and property tests; under three minutes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy narwhal
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m narwhal.fleet.schemas --check
+	$(BIN)/pytest -q -n 2 -m 'not e2e and not packaging'
+
+e2e: .venv/.dev ## Real processes and sockets
+	$(BIN)/pytest -q -m 'e2e or packaging'
+
+test: check e2e ## Everything
+
+bench: .venv/.dev ## What can be measured here, by hand: see bench/README.md
+	@ls bench
+
+schemas: .venv/.dev ## Write schemas/ from the models
+	$(BIN)/python -m narwhal.fleet.schemas
+
+format: .venv/.dev ## Format and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove what the other targets made
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
