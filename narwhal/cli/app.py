@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -34,7 +35,11 @@ FormatOption = Annotated[Format, typer.Option("--format", help="text for people,
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
 NoColorOption = Annotated[bool, typer.Option("--no-color", help="Print no colours; NO_COLOR does the same.")]
 
-_COMMON = {"format": (FormatOption, Format.text), "quiet": (QuietOption, False), "no_color": (NoColorOption, False)}
+_COMMON = {
+    "format": (FormatOption, Format.text),
+    "quiet": (QuietOption, False),
+    "no_color": (NoColorOption, False),
+}
 
 
 class Progress:
@@ -117,7 +122,7 @@ def run_app(arguments: Sequence[str] | None = None) -> int:
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "narwhal"
         problem = Problem("usage", str(getattr(error, "message", error)), hint=f"{path} --help")
-        as_json = "--format=json" in argv or ("--format", "json") in zip(argv, argv[1:], strict=False)
+        as_json = "--format=json" in argv or ("--format", "json") in itertools.pairwise(argv)
         command = path.removeprefix("narwhal").strip()
         return show(command, Result("unusable", errors=[problem]), as_json=as_json, quiet=False, color=False)
     return code if isinstance(code, int) else 0

@@ -1,4 +1,8 @@
-"""What to do: the commands that `Control.handle` returns, in the order in which they are to be carried out."""
+"""What to do: the commands that `Control.handle` returns, in the order in which they are to be carried out.
+
+A command that starts or queues a request replaces what ran for it: the driver aborts the old leg without reporting
+it. An answer that is buffered for its client reports no `FirstToken`, and its first-token deadline is not armed.
+"""
 
 import msgspec
 
@@ -104,14 +108,5 @@ class Decided(Command, frozen=True, tag=True):
 
 
 AnyCommand = (
-    Wait
-    | StartPrefill
-    | StartDecode
-    | StartWhole
-    | Refuse
-    | Abort
-    | MoveRole
-    | ProbeEngine
-    | EngineChanged
-    | Decided
+    Wait | StartPrefill | StartDecode | StartWhole | Refuse | Abort | MoveRole | ProbeEngine | EngineChanged | Decided
 )

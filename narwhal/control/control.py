@@ -1,8 +1,39 @@
 """The state machine: events in, commands out."""
 
-from narwhal.control.commands import AnyCommand
-from narwhal.control.events import AnyEvent
+from collections.abc import Callable
+from typing import Any
+
+from narwhal.control.commands import AnyCommand, EngineChanged
+from narwhal.control.demand import Demand
+from narwhal.control.events import (
+    AnyEvent,
+    DeadlinePassed,
+    DrainSet,
+    EngineDown,
+    EngineJoined,
+    EngineLeft,
+    EngineObserved,
+    EngineUp,
+    FirstToken,
+    HoldSet,
+    LegFailed,
+    MoveFailed,
+    MoveRequested,
+    PrefillFinished,
+    RequestArrived,
+    RequestCancelled,
+    RequestFinished,
+    RoleMoved,
+    SwapRequested,
+    Tick,
+    TokensObserved,
+)
+from narwhal.control.health import Health
+from narwhal.control.lifecycle import Lifecycle
+from narwhal.control.roles import RoleController
 from narwhal.control.state import Pool, Settings
+
+LOST = ("ejected", "left")
 
 
 class Control:
@@ -11,7 +42,60 @@ class Control:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.pool = Pool()
+        self.demand = Demand(settings, self.pool)
+        self.health = Health(settings, self.pool)
+        self.lifecycle = Lifecycle(settings, self.pool, self.demand)
+        self.roles = RoleController(settings, self.pool, self.demand)
+        health, lifecycle, roles = self.health, self.lifecycle, self.roles
+        self._handlers: dict[type, Callable[[Any], list[AnyCommand]]] = {
+            RequestArrived: self._arrived,
+            PrefillFinished: lifecycle.prefill_finished,
+            FirstToken: lifecycle.first_token,
+            TokensObserved: lifecycle.tokens,
+            RequestFinished: lifecycle.finished,
+            RequestCancelled: lifecycle.cancelled,
+            DeadlinePassed: lifecycle.deadline_passed,
+            LegFailed: self._leg_failed,
+            Tick: lambda event: self._after_roles(event.t, roles.tick(event.t)),
+            EngineObserved: health.observed,
+            EngineJoined: lambda event: self._standing(event.t, health.joined(event)),
+            EngineLeft: lambda event: self._standing(event.t, health.left(event)),
+            EngineUp: lambda event: self._standing(event.t, health.up(event)),
+            EngineDown: lambda event: self._standing(event.t, health.down(event)),
+            DrainSet: lambda event: self._standing(event.t, health.drain(event)),
+            HoldSet: lambda event: self._after_roles(event.t, roles.set_hold(event.t, event.on, event.reason)),
+            MoveRequested: lambda e: self._after_roles(e.t, roles.request_move(e.t, e.engine, e.role)),
+            SwapRequested: lambda e: self._after_roles(e.t, roles.request_swap(e.t, e.a, e.b)),
+            RoleMoved: lambda e: self._after_roles(e.t, roles.moved(e.t, e.engine, e.role, e.epoch)),
+            MoveFailed: lambda e: self._after_roles(e.t, roles.move_failed(e.t, e.engine, e.role, e.epoch, e.reason)),
+        }
 
     def handle(self, event: AnyEvent) -> list[AnyCommand]:
-        """Take one event, return what to do, in order. Never raises for an event about something unknown."""
-        raise NotImplementedError
+        """Take one event, return what to do, in order. An event about something unknown does nothing."""
+        return self._handlers[type(event)](event)
+
+    def _arrived(self, event: RequestArrived) -> list[AnyCommand]:
+        commands = self.lifecycle.arrive(event)
+        if self.lifecycle.is_late(event.request, event.t, commands):
+            commands += self._after_roles(event.t, self.roles.urgent(event.t))
+        return commands
+
+    def _leg_failed(self, event: LegFailed) -> list[AnyCommand]:
+        commands = self._standing(event.t, self.health.leg_failed(event))
+        return commands + self.lifecycle.leg_failed(event)
+
+    def _standing(self, t: float, commands: list[AnyCommand]) -> list[AnyCommand]:
+        """An engine's standing may have changed: who is open, what runs on a lost one, who can be placed now."""
+        self.pool.refresh()
+        lost = [c.engine for c in commands if isinstance(c, EngineChanged) and c.change in LOST]
+        for engine in lost:
+            commands = commands + self.lifecycle.engine_lost(engine, t)
+        return commands + self._place(t)
+
+    def _after_roles(self, t: float, commands: list[AnyCommand]) -> list[AnyCommand]:
+        """Roles may have changed: prompts that wait are placed again."""
+        self.pool.refresh()
+        return commands + self._place(t)
+
+    def _place(self, t: float) -> list[AnyCommand]:
+        return self.lifecycle.fill_seats(t) + self.lifecycle.dispatch(t)

@@ -64,6 +64,19 @@ class Curves(msgspec.Struct, frozen=True):
         return self.transfer_t0_s + prompt_tokens * self.kv_bytes_per_token / self.transfer_bytes_per_s
 
     def occupancy(self, streams: float, kv_tokens: float, tpot_s: float) -> float:
-        """How full a decode engine is: its tightest of sequences, KV room and room under the TPOT target (1: full)."""
-        pace = (self.d1_s * streams + self.d2_s * kv_tokens) / (tpot_s - self.d0_s) if tpot_s > self.d0_s else 1e9
-        return max(streams / self.max_num_seqs, kv_tokens / self.kv_capacity_tokens, pace)
+        """How full a decode engine is: its tightest of sequences, KV room and room under the TPOT target (1: full).
+
+        The term of the target is left out where the empty interval exceeds it already (a validation error in a
+        fleet file with profiles): no split would help.
+        """
+        return max(self._terms(streams, kv_tokens, tpot_s))
+
+    def share(self, streams: float, kv_tokens: float, own_kv_tokens: float, tpot_s: float) -> float:
+        """What one stream with `own_kv_tokens` adds, in the term that binds a batch of `streams` and `kv_tokens`."""
+        batch = self._terms(streams + 1, kv_tokens + own_kv_tokens, tpot_s)
+        return self._terms(1, own_kv_tokens, tpot_s)[batch.index(max(batch))]
+
+    def _terms(self, streams: float, kv_tokens: float, tpot_s: float) -> tuple[float, float, float]:
+        room_s = tpot_s - self.d0_s
+        pace = (self.d1_s * streams + self.d2_s * kv_tokens) / room_s if room_s > 0 else 0.0
+        return streams / self.max_num_seqs, kv_tokens / self.kv_capacity_tokens, pace

@@ -24,6 +24,10 @@ class Settings:
     kv_lease_s: float = 30.0
 
 
+PRIOR_SAMPLES = 8
+"""Prompts after which a corrected prior is trusted (`3-control.md`, Curves)."""
+
+
 class Phase(Enum):
     """Where a request is."""
 
@@ -40,8 +44,8 @@ class Request:
 
     __slots__ = (
         "arrived_t", "attempts", "cost_s", "decode_engine", "entered_t", "excluded", "first_token", "id", "kv_tokens",
-        "max_tokens", "model", "occupancy", "phase", "prefill_engine", "prefilled_t", "prompt_tokens", "tenant",
-        "ttft_s", "whole",
+        "max_tokens", "model", "occupancy", "phase", "prefill_engine", "prefilled_t", "prompt_tokens",
+        "status_failures", "tenant", "ttft_s", "whole",
     )  # fmt: skip
 
     def __init__(self, id: int, tenant: str, model: str, prompt_tokens: int, max_tokens: int) -> None:
@@ -68,6 +72,9 @@ class Request:
         """Its share of that engine in the engine's binding term, when it entered."""
         self.first_token = False
         self.attempts = 0
+        """Retries so far."""
+        self.status_failures = 0
+        """Engines that answered it with a 5xx; the second blames the request."""
         self.excluded: tuple[str, ...] = ()
         """Engines that failed it; it never goes back to one."""
 
@@ -76,9 +83,10 @@ class Engine:
     """An engine: its role and standing, and sums of what it is charged with."""
 
     __slots__ = (
-        "admitted", "curves", "device", "draining", "ejected", "failures", "fingerprint", "generation", "healthy",
-        "id", "kv_tokens", "measured", "moving", "observed_kv_tokens", "observed_running", "observed_waiting",
-        "pin", "prefill_backlog_s", "prefill_tokens", "prefills", "role", "role_since_t", "streams", "suspected",
+        "admitted", "curves", "device", "draining", "ejected", "failures", "fingerprint", "foreign_kv_tokens",
+        "foreign_streams", "generation", "healthy", "id", "kv_tokens", "last_prefill_t", "measured", "moving",
+        "pin", "prefill_backlog_s", "prefill_scale", "prefill_tokens", "prefills", "role",
+        "role_since_t", "samples", "streams", "suspected",
     )  # fmt: skip
 
     def __init__(self, id: str, role: Role, curves: Curves) -> None:
@@ -100,8 +108,9 @@ class Engine:
         self.healthy = 0
         self.moving: Role | None = None
         """Role of a `MoveRole` that is not acknowledged yet."""
-        self.prefills: OrderedDict[int, tuple[float, float]] = OrderedDict()
-        """Outstanding leg 1s in order of sending: request -> (sent_t, cost_s). The oldest is the one in service."""
+        self.prefills: OrderedDict[int, tuple[float, float, int]] = OrderedDict()
+        """Outstanding prompts in order of sending: request -> (sent_t, cost_s, prompt_tokens). The oldest is the one
+        in service."""
         self.prefill_backlog_s = 0.0
         """Sum of their costs."""
         self.prefill_tokens = 0
@@ -110,9 +119,16 @@ class Engine:
         """Resident decode legs, those in transfer or waiting on the engine included."""
         self.kv_tokens = 0
         """Sum of their KV: prompt plus visible tokens."""
-        self.observed_running = 0
-        self.observed_waiting = 0
-        self.observed_kv_tokens = 0
+        self.prefill_scale = 1.0
+        """Live correction of the prefill curve: served over predicted, within 0.5 to 2."""
+        self.samples = 0
+        """Prompts that corrected it."""
+        self.last_prefill_t = float("-inf")
+        """When the last prompt left it."""
+        self.foreign_streams = 0
+        """Requests its metrics showed beyond ours at the last look: a dead router's, another router's."""
+        self.foreign_kv_tokens = 0
+        """KV its metrics showed beyond ours at the last look, pinned handoffs included."""
 
     @property
     def live(self) -> bool:
@@ -121,28 +137,49 @@ class Engine:
 
     @property
     def open(self) -> bool:
-        """Whether it may get new work."""
-        return self.live and not self.suspected
+        """Whether it may get new work: live, not suspected, and not between two roles."""
+        return self.live and not self.suspected and self.moving is None
+
+    @property
+    def known(self) -> bool:
+        """Whether its curves are to be trusted: measured, or a prior that 8 prompts have corrected."""
+        return self.measured or self.samples >= PRIOR_SAMPLES
+
+    def prefill_s(self, prompt_tokens: int) -> float:
+        """Seconds it takes to prefill a prompt alone, live correction included."""
+        return self.curves.prefill_s(prompt_tokens) * self.prefill_scale
 
     @property
     def charged_streams(self) -> int:
-        """Streams it is charged with: ours, or what its metrics say when that is more (foreign requests)."""
-        return max(self.streams, self.observed_running + self.observed_waiting - len(self.prefills))
+        """Streams it is charged with: ours and foreign ones."""
+        return self.streams + self.foreign_streams
 
     @property
     def charged_kv_tokens(self) -> int:
-        """KV tokens it is charged with: ours, or what its metrics say when that is more."""
-        return max(self.kv_tokens, self.observed_kv_tokens - self.prefill_tokens)
+        """KV tokens it is charged with: ours and foreign ones."""
+        return self.kv_tokens + self.foreign_kv_tokens
+
+    def observe(self, requests: int, kv_tokens: int) -> None:
+        """Take what its metrics say (requests running and waiting, KV in use); what exceeds ours is foreign.
+
+        Charging ours plus the excess at the moment of the look is max(own, observed) that stays right between looks.
+        """
+        self.foreign_streams = max(requests - self.streams - len(self.prefills), 0)
+        self.foreign_kv_tokens = max(kv_tokens - self.kv_tokens - self.prefill_tokens, 0)
 
     def occupancy(self, tpot_s: float) -> float:
         """How full it is as a decode engine (1: full), by its tightest limit."""
         return self.curves.occupancy(self.charged_streams, self.charged_kv_tokens, tpot_s)
 
+    def share(self, kv_tokens: int, tpot_s: float) -> float:
+        """What one stream with `kv_tokens` of KV takes of this engine, in the term that binds it now."""
+        return self.curves.share(self.charged_streams, self.charged_kv_tokens, kv_tokens, tpot_s)
+
     def backlog_s(self, t: float) -> float:
         """Predicted seconds until a prompt sent at `t` would begin, the prompt in service counted by what is left."""
         if not self.prefills:
             return 0.0
-        sent_t, cost_s = next(iter(self.prefills.values()))
+        sent_t, cost_s, _ = next(iter(self.prefills.values()))
         served = min(max(t - sent_t, 0.0), cost_s)
         return max(self.prefill_backlog_s - served, 0.0)
 
@@ -165,6 +202,18 @@ class Pool:
     """Rises with each role change."""
     hold: bool = False
     hold_reason: str = ""
+    prefill: list[Engine] = field(default_factory=list)
+    """Open prefill engines by id, as of the last `refresh`."""
+    decode: list[Engine] = field(default_factory=list)
+    """Open decode engines by id."""
+    handoff_s: float = 0.0
+    """Measured seconds from sending leg 2 to its first token, a moving mean."""
+
+    def refresh(self) -> None:
+        """Note which engines are open; after every change of a role or a standing."""
+        engines = [engine for _, engine in sorted(self.engines.items()) if engine.open]
+        self.prefill = [engine for engine in engines if engine.role == "prefill"]
+        self.decode = [engine for engine in engines if engine.role == "decode"]
 
     def split(self) -> tuple[int, int]:
         """Live prefill and decode engines, pending moves counted as done."""

@@ -1,0 +1,106 @@
+"""Whether a request is let in: its price in seconds to the first token, against its TTFT target."""
+
+from dataclasses import dataclass
+
+from narwhal.control.demand import Demand
+from narwhal.control.placement import splits
+from narwhal.control.state import Pool, Request, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is not let in."""
+
+    code: str
+    message: str
+    retry_after_s: float
+    """Seconds after which it would pass by the present state; 0: a retry does not help."""
+    status: int = 429
+
+
+def price_s(pool: Pool, t: float, request: Request) -> float:
+    """Projected seconds from arrival to first token: backlog, own prefill, time already waited, measured handoff.
+
+    The backlog is that of the cheapest engine while it would be served next; while prompts wait in the router they
+    are served first, so then it is the mean of all that waits.
+    """
+    engines = pool.prefill or pool.decode
+    if not engines:
+        return float("inf")
+    if pool.queued:
+        backlog = (pool.queued_cost_s + sum(engine.backlog_s(t) for engine in engines)) / len(engines)
+    else:
+        backlog = min(engine.backlog_s(t) for engine in engines)
+    return max(t - request.arrived_t, 0.0) + backlog + request.cost_s + pool.handoff_s
+
+
+def refuse(pool: Pool, settings: Settings, demand: Demand, t: float, request: Request) -> Refusal | None:
+    """The refusal of a request that arrives, or None to let it in."""
+    if splits(pool, settings) is None:
+        return Refusal("no_engine", "no engine can serve this request at the moment", 1.0, 503)
+    if pool.queued >= settings.serving.queue.max_requests and pool.queued:
+        wait = (pool.queued_cost_s / max(len(pool.prefill or pool.decode), 1)) or 1.0
+        return Refusal("queue_full", f"{pool.queued} requests already wait", wait)
+    if settings.serving.admission == "open" or not _trusted(pool):
+        return None
+    return _refuse_ttft(pool, settings, t, request) or _refuse_decode(pool, settings, demand, t, request)
+
+
+def refuse_late(pool: Pool, settings: Settings, t: float, request: Request) -> Refusal | None:
+    """The refusal of a queued request that wakes, when what is left is too little for its own prefill."""
+    if settings.serving.admission == "open" or not _trusted(pool) or request.attempts:
+        return None
+    limit = request.ttft_s * (1 + settings.serving.margin)
+    price = t - request.arrived_t + request.cost_s + pool.handoff_s
+    if price <= limit:
+        return None
+    return Refusal(
+        "queue",
+        f"waited too long: {price:.2f} s to the first token, the limit is {limit:.2f} s",
+        price - limit,
+    )
+
+
+def _trusted(pool: Pool) -> bool:
+    return all(engine.known for engine in pool.prefill)
+
+
+def _refuse_ttft(pool: Pool, settings: Settings, t: float, request: Request) -> Refusal | None:
+    limit = request.ttft_s * (1 + settings.serving.margin)
+    alone = request.cost_s + pool.handoff_s
+    if alone > limit:
+        return Refusal(
+            "prompt",
+            f"a prompt of {request.prompt_tokens} tokens takes {alone:.2f} s, the limit is {limit:.2f} s",
+            0.0,
+        )
+    price = price_s(pool, t, request)
+    if price <= limit:
+        return None
+    return Refusal("queue", f"the first token would take {price:.2f} s, the limit is {limit:.2f} s", price - limit)
+
+
+def _refuse_decode(pool: Pool, settings: Settings, demand: Demand, t: float, request: Request) -> Refusal | None:
+    """Refuse when no decode seat can be expected by the time prefill ends.
+
+    What is resident now shrinks by the measured survival over 5 s; what is queued or in prefill comes on top with
+    the mean share of recent streams.
+    """
+    engines = pool.decode
+    if not engines or not pool.prefill:
+        return None
+    tpot_s = settings.slo.tpot_s
+    now = sum(engine.occupancy(tpot_s) for engine in engines)
+    if now < 0.5 * len(engines):  # far from full, whatever is on its way
+        return None
+    horizon_s = price_s(pool, t, request)
+    survival = float(demand.survival(t) ** (horizon_s / 5.0))
+    coming = (
+        pool.queued + len(pool.seats) + sum(len(engine.prefills) for engine in pool.prefill)
+    ) * demand.mean_occupancy()
+    expected = now * survival + coming
+    if expected < len(engines):
+        return None
+    leaving = now * (1.0 - demand.survival(t)) / 5.0
+    wait = min((expected - len(engines)) / leaving, 60.0) if leaving > 0 else 60.0
+    return Refusal("decode", f"decode engines will be full: {expected:.2f} of {len(engines)}", max(wait, 0.1))

@@ -1,0 +1,116 @@
+"""Which engines may have work: joins, looks, ejection, readmission, drains."""
+
+from narwhal.control.commands import AnyCommand, EngineChanged, ProbeEngine
+from narwhal.control.events import (
+    DrainSet,
+    EngineDown,
+    EngineJoined,
+    EngineLeft,
+    EngineObserved,
+    EngineUp,
+    LegFailed,
+)
+from narwhal.control.state import Engine, Pool, Settings
+
+STRIKES = ("connection", "timeout", "stream")
+"""Causes that count against an engine; a status or a handoff may be its peer's or the request's fault."""
+
+
+class Health:
+    """The standing of engines. Each method returns commands in order."""
+
+    def __init__(self, settings: Settings, pool: Pool) -> None:
+        self.settings = settings
+        self.pool = pool
+
+    def joined(self, event: EngineJoined) -> list[AnyCommand]:
+        """A new engine; it waits for its first healthy look. Joining again changes nothing."""
+        if event.engine in self.pool.engines:
+            return []
+        engine = Engine(event.engine, event.pin or event.role, event.curves)
+        engine.measured = event.measured
+        engine.pin = event.pin
+        engine.fingerprint = event.fingerprint
+        engine.device = event.device
+        self.pool.engines[engine.id] = engine
+        return [EngineChanged(engine.id, "joined", f"as {engine.role}"), ProbeEngine(engine.id)]
+
+    def left(self, event: EngineLeft) -> list[AnyCommand]:
+        """An engine was taken out; streams that it serves go on, nothing new is sent to it."""
+        if self.pool.engines.pop(event.engine, None) is None:
+            return []
+        return [EngineChanged(event.engine, "left", "taken out of the fleet")]
+
+    def up(self, event: EngineUp) -> list[AnyCommand]:
+        """A healthy look. The first admits the engine; an ejected one or a new generation needs several."""
+        engine = self.pool.engines.get(event.engine)
+        if engine is None:
+            return []
+        commands: list[AnyCommand] = []
+        if engine.generation and event.generation != engine.generation:
+            engine.healthy = 0
+            commands += self._eject(engine, "restarted: another process generation")
+        engine.generation = event.generation
+        engine.failures = 0
+        engine.suspected = False
+        if engine.ejected:
+            engine.healthy += 1
+            if engine.healthy < self.settings.recovery.readmit_after:
+                return commands
+            engine.ejected = False
+            commands.append(EngineChanged(engine.id, "readmitted", f"{engine.healthy} healthy looks"))
+        engine.admitted = True
+        return commands
+
+    def down(self, event: EngineDown) -> list[AnyCommand]:
+        """A failed look. The first suspects the engine, a refused connection or several eject it."""
+        engine = self.pool.engines.get(event.engine)
+        if engine is None:
+            return []
+        return self._strike(engine, event.cause, hard=event.hard)
+
+    def leg_failed(self, event: LegFailed) -> list[AnyCommand]:
+        """A failed leg is a strike where its cause is the engine's own, and a reason to look in any case."""
+        engine = self.pool.engines.get(event.engine)
+        if engine is None or event.cause in ("client", "overload"):
+            return []
+        commands = self._strike(engine, event.cause, hard=False) if event.cause in STRIKES else []
+        return [*commands, ProbeEngine(engine.id)]
+
+    def _strike(self, engine: Engine, cause: str, *, hard: bool) -> list[AnyCommand]:
+        engine.healthy = 0
+        engine.failures += 1
+        if engine.ejected or not engine.admitted:
+            return []
+        if not hard and self._last_of_role(engine):
+            return []  # soft evidence does not take a role its last engine
+        engine.suspected = True
+        if hard or engine.failures >= self.settings.recovery.eject_after:
+            return self._eject(engine, f"{cause}, {engine.failures} in a row" if not hard else f"{cause} refused")
+        return []
+
+    def _eject(self, engine: Engine, reason: str) -> list[AnyCommand]:
+        if engine.ejected:
+            return []
+        engine.ejected = True
+        return [EngineChanged(engine.id, "ejected", reason)]
+
+    def _last_of_role(self, engine: Engine) -> bool:
+        return not any(
+            other.open and other.role == engine.role for other in self.pool.engines.values() if other is not engine
+        )
+
+    def observed(self, event: EngineObserved) -> list[AnyCommand]:
+        """What an engine's metrics say of its load; the excess over ours is foreign."""
+        engine = self.pool.engines.get(event.engine)
+        if engine is not None:
+            engine.observe(event.running + event.waiting, event.kv_used_tokens)
+        return []
+
+    def drain(self, event: DrainSet) -> list[AnyCommand]:
+        """The operator drains an engine or ends its drain."""
+        engine = self.pool.engines.get(event.engine)
+        if engine is None or engine.draining == event.on:
+            return []
+        engine.draining = event.on
+        return [EngineChanged(engine.id, "draining" if event.on else "undrained", "by the operator")]

@@ -1,0 +1,349 @@
+"""A request from its arrival to its end: queue, leg 1, seat, leg 2, retries."""
+
+from narwhal.control import admission, charges, placement
+from narwhal.control.commands import Abort, AnyCommand, Refuse, StartDecode, StartPrefill, StartWhole, Wait
+from narwhal.control.corrections import correct_prefill, observe_handoff
+from narwhal.control.demand import Demand
+from narwhal.control.events import (
+    DeadlinePassed,
+    FirstToken,
+    LegFailed,
+    PrefillFinished,
+    RequestArrived,
+    RequestCancelled,
+    RequestFinished,
+    TokensObserved,
+)
+from narwhal.control.state import Engine, Phase, Pool, Request, Settings
+
+NEVER = float("inf")
+SEAT_MARGIN_S = 0.5
+"""A handoff still waiting this long before half its lease is over is sent to an engine's own queue."""
+
+
+class Lifecycle:
+    """The transitions of requests. Each method takes an event or a time and returns commands in order."""
+
+    def __init__(self, settings: Settings, pool: Pool, demand: Demand) -> None:
+        self.settings = settings
+        self.pool = pool
+        self.demand = demand
+
+    # Arrival and queue
+
+    def arrive(self, event: RequestArrived) -> list[AnyCommand]:
+        """Let a request in and place it, queue it, or refuse it."""
+        if event.request in self.pool.requests:
+            return []
+        request = Request(event.request, event.tenant, event.model, max(event.prompt_tokens, 1), event.max_tokens)
+        request.whole = event.whole
+        request.arrived_t = event.started_t if 0 <= event.started_t <= event.t else event.t
+        request.ttft_s = self.settings.slo.ttft_for(request.prompt_tokens)
+        request.cost_s = self.reference_s(request.prompt_tokens)
+        self.demand.arrived(event.t, request.cost_s)
+        refusal = admission.refuse(self.pool, self.settings, self.demand, event.t, request)
+        if refusal is not None:
+            return [_refusal(request, refusal)]
+        self.pool.requests[request.id] = request
+        return self._enqueue(request, event.t)
+
+    def is_late(self, number: int, t: float, commands: list[AnyCommand]) -> bool:
+        """Whether a request that just arrived will miss its TTFT target: it was refused for that, or waits too long."""
+        request = self.pool.requests.get(number)
+        if request is None:
+            return any(isinstance(command, Refuse) and command.code == "queue" for command in commands)
+        return request.phase is Phase.QUEUED and admission.price_s(self.pool, t, request) > request.ttft_s
+
+    def reference_s(self, prompt_tokens: int) -> float:
+        """Prefill seconds of a prompt on the fleet's reference engine: the first open prefill engine, else any."""
+        for engine in self.pool.prefill or self.pool.decode or self.pool.engines.values():
+            return engine.prefill_s(prompt_tokens)
+        return 0.0
+
+    def _enqueue(self, request: Request, t: float, *, front: bool = False) -> list[AnyCommand]:
+        request.phase = Phase.QUEUED
+        charges.enqueue(self.pool, request, front=front)
+        commands = self.dispatch(t)
+        if request.phase is Phase.QUEUED and request.id in self.pool.requests:
+            commands.append(Wait(request.id, "queue", t + self.settings.serving.queue.max_wait_s))
+        return commands
+
+    def dispatch(self, t: float) -> list[AnyCommand]:
+        """Place waiting prompts, oldest first, while an engine has room for the next."""
+        commands: list[AnyCommand] = []
+        queue = self.pool.queue
+        set_aside: list[int] = []  # retried requests whose remaining engines are busy do not block the others
+        while queue:
+            request = self.pool.requests.get(queue[0])
+            if request is None or request.phase is not Phase.QUEUED:
+                queue.popleft()
+                continue
+            command = self._place(request, t)
+            if command is None:
+                if not request.excluded:
+                    break
+                set_aside.append(queue.popleft())
+                continue
+            queue.popleft()
+            commands.append(command)
+        queue.extendleft(reversed(set_aside))
+        return commands
+
+    def _place(self, request: Request, t: float) -> AnyCommand | None:
+        splits = placement.splits(self.pool, self.settings)
+        if splits is None:
+            return None
+        if request.excluded and all(e.id in request.excluded for e in self._eligible(request, splits)):
+            return self._end_queued(
+                request, Refuse(request.id, 502, "upstream", "every engine that could serve it failed")
+            )
+        late = admission.refuse_late(self.pool, self.settings, t, request)
+        if late is not None:
+            return self._end_queued(request, _refusal(request, late))
+        if request.whole or not splits:
+            engine = placement.choose_whole(self.pool, self.settings, t, request)
+            return self._start_whole(request, engine, t) if engine else None
+        engine = placement.choose_prefill(self.pool, self.settings, t, request)
+        if engine is None:
+            return None
+        if not any(other.fingerprint == engine.fingerprint for other in self.pool.decode):
+            return self._start_whole(request, engine, t)  # a cohort of one serves both legs itself
+        charges.dequeue(self.pool, request)
+        charges.charge_prefill(engine, request, t)
+        request.phase = Phase.PREFILL
+        return StartPrefill(request.id, engine.id, _until(t, self.settings.serving.deadlines.prefill_s))
+
+    def _eligible(self, request: Request, splits: bool) -> list[Engine]:
+        return self.pool.prefill + self.pool.decode if request.whole or not splits else self.pool.prefill
+
+    def _start_whole(self, request: Request, engine: Engine, t: float) -> StartWhole:
+        if request.phase is Phase.QUEUED:
+            charges.dequeue(self.pool, request)
+            charges.charge_prefill(engine, request, t)
+        charges.charge_decode(engine, request, t)
+        request.phase = Phase.WHOLE
+        return StartWhole(request.id, engine.id, _until(t, self._whole_s()))
+
+    def _whole_s(self) -> float:
+        deadlines = self.settings.serving.deadlines
+        return deadlines.prefill_s + deadlines.first_token_s if deadlines.prefill_s and deadlines.first_token_s else 0.0
+
+    def _end_queued(self, request: Request, refusal: Refuse) -> Refuse:
+        self._end(request)
+        return refusal
+
+    # Leg 1 to leg 2
+
+    def prefill_finished(self, event: PrefillFinished) -> list[AnyCommand]:
+        """Leg 1 answered: give leg 2 a seat, and its engine the next prompt."""
+        request = self.pool.requests.get(event.request)
+        if request is None or request.phase is not Phase.PREFILL:
+            return []
+        if event.prompt_tokens > 0:
+            request.prompt_tokens = event.prompt_tokens
+        charge = charges.release_prefill(self.pool, request)
+        producer = self.pool.engines.get(request.prefill_engine)
+        if charge is not None and producer is not None:
+            correct_prefill(producer, event.t, charge[0], request.prompt_tokens)
+        request.prefilled_t = event.t
+        request.phase = Phase.SEAT
+        commands = self._seat(request, event.t)
+        self._count_entry(request, event.t)
+        if request.phase is Phase.SEAT:
+            self.pool.seats.append(request.id)
+            until = request.prefilled_t + max(self.settings.kv_lease_s / 2 - SEAT_MARGIN_S, 0.0)
+            commands.append(Wait(request.id, "seat", until))
+        return commands + self.dispatch(event.t)
+
+    def _seat(self, request: Request, t: float, *, full: bool = False) -> list[AnyCommand]:
+        """Start leg 2 if there is a seat. After half the lease the handoff is worthless: prefill again."""
+        if t - request.prefilled_t > self.settings.kv_lease_s / 2:
+            return self._enqueue(request, t, front=True)
+        engine = placement.choose_decode(self.pool, self.settings, request, full=full)
+        if engine is not None:
+            charges.charge_decode(engine, request, t)
+            request.phase = Phase.DECODE
+            until = _until(t, self.settings.serving.deadlines.first_token_s)
+            return [StartDecode(request.id, engine.id, request.prefill_engine, until)]
+        producer = self.pool.engines.get(request.prefill_engine)
+        if producer is not None and producer.open and not self._has_peer(producer, request):
+            return [self._start_whole(request, producer, t)]
+        return []
+
+    def _has_peer(self, producer: Engine, request: Request) -> bool:
+        return any(
+            engine is not producer and engine.fingerprint == producer.fingerprint and engine.id not in request.excluded
+            for engine in self.pool.decode
+        )
+
+    def fill_seats(self, t: float) -> list[AnyCommand]:
+        """Start leg 2 of handoffs that wait, oldest first, while there are seats."""
+        commands: list[AnyCommand] = []
+        seats = self.pool.seats
+        while seats:
+            request = self.pool.requests.get(seats[0])
+            if request is None or request.phase is not Phase.SEAT:
+                seats.popleft()
+                continue
+            started = self._seat(request, t)
+            if not started:
+                break
+            seats.popleft()
+            commands += started
+        return commands
+
+    def _count_entry(self, request: Request, t: float) -> None:
+        """Tell demand that a stream finished prefill, by its share of a decode engine in the binding term."""
+        engine = self.pool.engines.get(request.decode_engine) or next(iter(self.pool.decode), None)
+        if engine is not None:
+            request.occupancy = engine.share(request.prompt_tokens, self.settings.slo.tpot_s)
+        self.demand.entered_decode(t, request.occupancy)
+        request.entered_t = t
+
+    # Tokens and the end
+
+    def first_token(self, event: FirstToken) -> list[AnyCommand]:
+        """The first token is out: the handoff's time is known, and a whole request's prefill is over."""
+        request = self.pool.requests.get(event.request)
+        if request is None or request.first_token:
+            return []
+        request.first_token = True
+        if request.phase is Phase.DECODE:
+            observe_handoff(self.pool, max(event.t - request.entered_t, 0.0))
+        if request.phase is not Phase.WHOLE or charges.release_prefill(self.pool, request) is None:
+            return []
+        self._count_entry(request, event.t)
+        return self.dispatch(event.t)
+
+    def tokens(self, event: TokensObserved) -> list[AnyCommand]:
+        """Charge the tokens that streams produced since the last such event."""
+        requests = self.pool.requests
+        for number, tokens in zip(event.requests, event.tokens, strict=True):
+            request = requests.get(number)
+            if request is not None and tokens > 0:
+                charges.add_tokens(self.pool, request, tokens)
+        return []
+
+    def finished(self, event: RequestFinished) -> list[AnyCommand]:
+        """An answer is complete."""
+        return self._over(event.request, event.t)
+
+    def cancelled(self, event: RequestCancelled) -> list[AnyCommand]:
+        """The client left."""
+        return self._over(event.request, event.t)
+
+    def _over(self, number: int, t: float) -> list[AnyCommand]:
+        request = self.pool.requests.get(number)
+        if request is None:
+            return []
+        self._count_exit(request, t)
+        self._end(request)
+        return self.fill_seats(t) + self.dispatch(t)
+
+    def _count_exit(self, request: Request, t: float) -> None:
+        engine = self.pool.engines.get(request.decode_engine)
+        if engine is not None and request.phase in (Phase.DECODE, Phase.WHOLE):
+            self.demand.left_decode(t, engine.share(request.kv_tokens, self.settings.slo.tpot_s), request.entered_t)
+
+    def _end(self, request: Request) -> None:
+        if request.phase is Phase.QUEUED:
+            charges.dequeue(self.pool, request)
+        charges.release_prefill(self.pool, request)
+        charges.release_decode(self.pool, request)
+        del self.pool.requests[request.id]
+
+    # Failures
+
+    def leg_failed(self, event: LegFailed) -> list[AnyCommand]:
+        """Send the request elsewhere while its client has seen nothing, else end it."""
+        request = self.pool.requests.get(event.request)
+        if request is None or event.engine != _serving(request):
+            return []
+        if event.cause == "client":  # the engine's own answer goes to the client; nobody is to blame
+            return self._over(request.id, event.t)
+        if event.cause == "status":
+            request.status_failures += 1
+        return self._retry(
+            request,
+            event.t,
+            event.engine,
+            visible=event.visible,
+            what=f"{event.leg} leg failed: {event.cause}",
+        )
+
+    def _retry(self, request: Request, t: float, engine: str, *, visible: bool, what: str) -> list[AnyCommand]:
+        if visible or request.first_token:
+            self._count_exit(request, t)
+            self._end(request)
+            return [Abort(request.id, 502, "upstream", what), *self.fill_seats(t), *self.dispatch(t)]
+        request.excluded += (engine,)
+        if request.attempts >= self.settings.serving.max_retries or request.status_failures >= 2:
+            self._end(request)
+            return [Abort(request.id, 502, "upstream", what), *self.fill_seats(t), *self.dispatch(t)]
+        request.attempts += 1
+        if request.decode_engine == engine and any(
+            e.id not in (*request.excluded, request.prefill_engine) for e in self.pool.prefill
+        ):
+            request.excluded += (request.prefill_engine,)  # leg 2 may have failed for its producer's sake
+        charges.release_prefill(self.pool, request)
+        charges.release_decode(self.pool, request)
+        return self._enqueue(request, t, front=True) + self.fill_seats(t)
+
+    def engine_lost(self, engine: str, t: float) -> list[AnyCommand]:
+        """Send on what waits for an engine that was ejected or left; streams that have begun end by themselves.
+
+        The one place that looks through all requests: it runs once in the life of an engine.
+        """
+        commands: list[AnyCommand] = []
+        for request in list(self.pool.requests.values()):
+            if _serving(request) == engine and not request.first_token:
+                commands += self._retry(request, t, engine, visible=False, what=f"engine {engine} was lost")
+            elif request.phase is Phase.SEAT and request.prefill_engine == engine:
+                commands += self._enqueue(request, t, front=True)
+        return commands
+
+    def deadline_passed(self, event: DeadlinePassed) -> list[AnyCommand]:
+        """Something did not come in time."""
+        request = self.pool.requests.get(event.request)
+        if request is None:
+            return []
+        t, what, phase = event.t, event.what, request.phase
+        if what == "queue" and phase is Phase.QUEUED:
+            wait_s = self.settings.serving.queue.max_wait_s
+            return [self._end_queued(request, Refuse(request.id, 503, "queue_timeout", f"waited {wait_s:g} s", 1.0))]
+        if what == "seat" and phase is Phase.SEAT:
+            return self._last_call(request, t)
+        if what == "prefill" and phase is Phase.PREFILL:
+            return self._retry(request, t, request.prefill_engine, visible=False, what="no answer to leg 1 in time")
+        if what == "first_token" and phase in (Phase.DECODE, Phase.WHOLE) and not request.first_token:
+            self.demand.first_token_timeout(t)
+            return self._retry(request, t, request.decode_engine, visible=False, what="no first token in time")
+        if what in ("gap", "request"):
+            self._count_exit(request, t)
+            self._end(request)
+            message = "no token in time" if what == "gap" else "the request took too long"
+            return [Abort(request.id, 504, "timeout", message), *self.fill_seats(t), *self.dispatch(t)]
+        return []
+
+    def _last_call(self, request: Request, t: float) -> list[AnyCommand]:
+        """Half the lease is nearly over: hand over to an engine's own queue, which renews it."""
+        commands = self._seat(request, t, full=True)
+        if commands or request.phase is not Phase.SEAT:
+            return commands
+        self._end(request)
+        return [Refuse(request.id, 503, "no_engine", "no decode engine can take the request", 1.0)]
+
+
+def _serving(request: Request) -> str:
+    """The engine that a leg of the request runs on now; empty when none runs."""
+    if request.phase is Phase.PREFILL:
+        return request.prefill_engine
+    return request.decode_engine if request.phase in (Phase.DECODE, Phase.WHOLE) else ""
+
+
+def _until(t: float, seconds: float) -> float:
+    return t + seconds if seconds > 0 else NEVER
+
+
+def _refusal(request: Request, refusal: admission.Refusal) -> Refuse:
+    return Refuse(request.id, refusal.status, refusal.code, refusal.message, refusal.retry_after_s)

@@ -1,0 +1,93 @@
+"""Which engine serves a leg. Lexicographic costs after Arrow (arXiv 2505.11916, section 5.3); ties go to the lower id.
+
+All functions read sums that are kept up to date, so a placement costs O(engines), never O(requests).
+"""
+
+from narwhal.control.state import Engine, Pool, Request, Settings
+
+
+def has_room(engine: Engine, settings: Settings, prompt_tokens: int) -> bool:
+    """Whether an engine may be given one more prompt: `serving.prefill_in_flight` prompts, or one batch of tokens."""
+    return (
+        len(engine.prefills) < settings.serving.prefill_in_flight
+        or engine.prefill_tokens + prompt_tokens <= engine.curves.chunk_tokens
+    )
+
+
+def choose_prefill(pool: Pool, settings: Settings, t: float, request: Request) -> Engine | None:
+    """The prefill engine for leg 1: without resident decodes first, then the least backlog in seconds.
+
+    None while every eligible engine has its share of prompts.
+    """
+    best: Engine | None = None
+    best_cost = (True, float("inf"))
+    for engine in pool.prefill:
+        if engine.id in request.excluded or not has_room(engine, settings, request.prompt_tokens):
+            continue
+        cost = (engine.streams > 0, engine.backlog_s(t))
+        if best is None or cost < best_cost:
+            best, best_cost = engine, cost
+    return best
+
+
+def choose_decode(pool: Pool, settings: Settings, request: Request, *, full: bool = False) -> Engine | None:
+    """The decode engine for leg 2: without resident prefills first, then the most room.
+
+    Stays off the producer, whose local cache would answer and leave the handoff's blocks pinned, and inside the
+    producer's contract fingerprint. `full` also takes an engine without a free seat: its own queue renews the lease.
+    """
+    producer = pool.engines.get(request.prefill_engine)
+    fingerprint = producer.fingerprint if producer else ""
+    tpot_s = settings.slo.tpot_s
+    best: Engine | None = None
+    best_cost = (True, float("inf"))
+    for engine in pool.decode:
+        if engine.id == request.prefill_engine or engine.fingerprint != fingerprint or engine.id in request.excluded:
+            continue
+        if not full and not has_seat(engine, request.prompt_tokens, tpot_s):
+            continue
+        cost = (bool(engine.prefills), engine.occupancy(tpot_s))
+        if best is None or cost < best_cost:
+            best, best_cost = engine, cost
+    return best
+
+
+def has_seat(engine: Engine, prompt_tokens: int, tpot_s: float) -> bool:
+    """Whether a stream fits: a sequence, KV for its prompt, and pace under the TPOT target. An empty engine has one."""
+    streams = engine.charged_streams
+    if streams == 0:
+        return True
+    kv_tokens = engine.charged_kv_tokens + prompt_tokens
+    curves = engine.curves
+    if streams + 1 > curves.max_num_seqs or kv_tokens > curves.kv_capacity_tokens:
+        return False
+    return not engine.known or curves.interval_s(streams + 1, kv_tokens) <= tpot_s
+
+
+def choose_whole(pool: Pool, settings: Settings, t: float, request: Request) -> Engine | None:
+    """The engine for both phases of a request, of any role: the least of its backlog and its occupancy."""
+    best: Engine | None = None
+    best_cost = float("inf")
+    for engines in (pool.prefill, pool.decode):
+        for engine in engines:
+            if engine.id in request.excluded or not has_room(engine, settings, request.prompt_tokens):
+                continue
+            if not has_seat(engine, request.prompt_tokens, settings.slo.tpot_s):
+                continue
+            cost = max(engine.occupancy(settings.slo.tpot_s), engine.backlog_s(t) / request.ttft_s)
+            if best is None or cost < best_cost:
+                best, best_cost = engine, cost
+    return best
+
+
+def splits(pool: Pool, settings: Settings) -> bool | None:
+    """Whether requests go over two legs now.
+
+    True: both roles have an engine. False: one role has none, and the others serve both phases (aggregated: by
+    `recovery.degraded`, or because the fleet has a single engine). None: nobody may serve.
+    """
+    if pool.prefill and pool.decode:
+        return True
+    if not pool.prefill and not pool.decode:
+        return None
+    return False if settings.recovery.degraded == "aggregate" or len(pool.engines) == 1 else None
