@@ -32,9 +32,7 @@ class FleetError(Exception):
     """A fleet file that cannot be used; `findings` says everything that is wrong with it."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        super().__init__(
-            "\n".join(f"{f.file}:{f.line}:{f.column}: {f.id}: {f.message} ({f.hint})" for f in findings)
-        )
+        super().__init__("\n".join(f"{f.file}:{f.line}:{f.column}: {f.id}: {f.message} ({f.hint})" for f in findings))
         self.findings = tuple(findings)
 
 

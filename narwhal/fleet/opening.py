@@ -24,9 +24,7 @@ def open_fleet(path: str | Path) -> Expanded:
     except ValidationError as error:
         raise FleetError(
             [
-                source.finding(
-                    "NW006", part["loc"], part["msg"], expected=part["type"], hint="see the schema"
-                )
+                source.finding("NW006", part["loc"], part["msg"], expected=part["type"], hint="see the schema")
                 for part in error.errors()
             ]
         ) from None

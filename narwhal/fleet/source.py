@@ -96,9 +96,7 @@ def parse_source(text: str, file: str) -> Source:
         )
         return source
     if not nodes:
-        raise SourceError(
-            "empty-file", "the file holds no document", file, "write one: `narwhal schema fleet`"
-        )
+        raise SourceError("empty-file", "the file holds no document", file, "write one: `narwhal schema fleet`")
     if len(nodes) > 1:
         line = nodes[1].start_mark.line + 1
         raise SourceError(
@@ -119,9 +117,7 @@ def _read(file: str) -> str:
     except FileNotFoundError:
         raise SourceError("missing-file", "no such file", file, "check the path") from None
     except IsADirectoryError:
-        raise SourceError(
-            "not-a-file", "is a directory without a fleet file", file, "name the fleet file"
-        ) from None
+        raise SourceError("not-a-file", "is a directory without a fleet file", file, "name the fleet file") from None
     except OSError as error:
         raise SourceError(
             "unreadable-file", f"cannot be read: {error.strerror}", file, "check its permissions"
@@ -215,7 +211,7 @@ class _Reader:
                 return self._mapping(node, path)
             if isinstance(node, SequenceNode):
                 return [self._value(item, (*path, i)) for i, item in enumerate(node.value)]
-            return self._scalar(node, path)
+            return self._scalar(node, path) if isinstance(node, ScalarNode) else None
         finally:
             self.open.pop()
 
@@ -246,9 +242,7 @@ class _Reader:
             for key_node, value_node in source.value:
                 if isinstance(key_node, ScalarNode) and key_node.value not in data:
                     key = key_node.value
-                    self.source.keys[(*path, key)] = Mark(
-                        key_node.start_mark.line + 1, key_node.start_mark.column + 1
-                    )
+                    self.source.keys[(*path, key)] = Mark(key_node.start_mark.line + 1, key_node.start_mark.column + 1)
                     data[key] = self._value(value_node, (*path, key))
 
     def _duplicate(self, path: Path, mark: Mark, first: Mark) -> None:

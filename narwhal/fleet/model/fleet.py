@@ -1,0 +1,45 @@
+"""The whole fleet file."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from narwhal.documents import Document
+from narwhal.fleet.model.controller import Controller
+from narwhal.fleet.model.engines import Engines, Split
+from narwhal.fleet.model.routers import FileLease, Lease, Routers
+from narwhal.fleet.model.serving import Observability, Profiles, Recovery, Serving
+from narwhal.fleet.model.sites import Host, Metadata, ModelSpec, Slo
+
+
+class Fleet(Document):
+    """A fleet of engines that serves one model with prefill and decode apart."""
+
+    kind: Literal["Fleet"]
+    """This is a fleet."""
+    metadata: Metadata
+    """Name and revision."""
+    model: ModelSpec
+    """The model that every engine serves."""
+    slo: Slo
+    """What clients are promised."""
+    hosts: Annotated[list[Host], Field(min_length=1)]
+    """The machines."""
+    engines: Engines
+    """The engines."""
+    split: Split
+    """How many engines hold each role at the start."""
+    routers: Routers
+    """The routers."""
+    lease: Lease = Field(default_factory=lambda: FileLease(backend="file"))
+    """How a router proves that it is the active one."""
+    serving: Serving = Field(default_factory=Serving)
+    """Admission, placement, deadlines."""
+    controller: Controller = Field(default_factory=Controller)
+    """The role controller."""
+    recovery: Recovery = Field(default_factory=Recovery)
+    """Failure handling."""
+    profiles: Profiles = Field(default_factory=Profiles)
+    """Engine speeds."""
+    observability: Observability = Field(default_factory=Observability)
+    """Journal and logs."""

@@ -1,0 +1,113 @@
+"""The routers: listeners, tenants, addresses, and the lease of the one that is active."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from narwhal.documents import Model
+from narwhal.fleet.model.values import Name, Port, Secret, Text
+
+
+class Tls(Model):
+    """A certificate for a listener."""
+
+    cert: Text
+    """Path of the certificate chain, PEM."""
+    key: Text
+    """Path of the private key, PEM."""
+
+
+class Admin(Model):
+    """The control surface: metrics, state, and the verbs that change something."""
+
+    port: Port = 8001
+    """Port of the admin listener."""
+    bind: Literal["loopback", "fabric", "all"] = "loopback"
+    """Where it listens; off loopback it needs a token and TLS."""
+    token: Secret | None = None
+    """Bearer token of the listener."""
+    tls: Tls | None = None
+    """Certificate of the listener."""
+
+
+class Tenant(Model):
+    """Someone whose requests are counted and shared fairly."""
+
+    name: Name
+    """Name of the tenant."""
+    keys: list[Secret] = Field(default_factory=list, max_length=2)
+    """API keys; two are valid while rotating."""
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    """Share of the capacity when it is short."""
+    max_concurrency: Annotated[int, Field(ge=1)] | None = None
+    """Most requests at a time."""
+
+
+class Vip(Model):
+    """A virtual address that follows the router which holds the lease."""
+
+    address: Text
+    """The address, with its prefix length: `10.0.0.100/24`."""
+    interface: Text
+    """Interface that carries it."""
+
+
+class Routers(Model):
+    """Where the router runs and what clients connect to."""
+
+    primary: Name
+    """Host of the primary router."""
+    standby: Name | None = None
+    """Host of the warm standby."""
+    port: Port = 8000
+    """Port for clients."""
+    bind: Literal["loopback", "fabric", "all"] = "loopback"
+    """Where the client listener listens."""
+    admin: Admin = Field(default_factory=Admin)
+    """The control surface."""
+    tls: Tls | None = None
+    """Certificate of the client listener."""
+    tenants: list[Tenant] = Field(default_factory=list)
+    """Tenants; none: every request is of tenant `default` and needs no key."""
+    front: Literal["addresses", "vip", "lb"] = "addresses"
+    """How clients find the router: by its addresses, a virtual IP, or a load balancer."""
+    vip: Vip | None = None
+    """The virtual IP, with `front: vip`."""
+
+
+class EtcdTls(Model):
+    """How a router proves to etcd who it is, and knows etcd."""
+
+    ca: Text
+    """Path of the certificate authority that signed the members' certificates, PEM."""
+    cert: Text
+    """Path of the router's client certificate, PEM."""
+    key: Text
+    """Path of its private key, PEM."""
+
+
+class EtcdLease(Model):
+    """The lease of the active router, in etcd."""
+
+    backend: Literal["etcd"]
+    """etcd, for routers on several hosts."""
+    endpoints: Annotated[list[str], Field(min_length=1)] = Field(examples=[["https://10.0.0.9:2379"]])
+    """Client URLs of the etcd members."""
+    prefix: Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9/_.-]*$")] = "/narwhal"
+    """Prefix of the fleet's keys; etcd's role for the routers should be limited to it."""
+    tls: EtcdTls | None = None
+    """Client certificate for etcd."""
+    ttl_s: Annotated[float, Field(ge=1)] = 5.0
+    """How long the lease lives without a renewal, in seconds."""
+
+
+class FileLease(Model):
+    """The lease of the active router, as a locked file: for routers on one host."""
+
+    backend: Literal["file"]
+    """A locked file, for one host."""
+    path: str | None = None
+    """The lock file; default: beside the router's state."""
+
+
+Lease = Annotated[EtcdLease | FileLease, Field(discriminator="backend")]

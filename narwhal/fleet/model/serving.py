@@ -1,0 +1,101 @@
+"""What the running router does: admission, deadlines, recovery, profiles, journal."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from narwhal.documents import Model
+from narwhal.fleet.model.values import PositiveSeconds, Seconds
+
+
+class Queue(Model):
+    """Prompts that wait in the router."""
+
+    max_requests: Annotated[int, Field(ge=0)] = 1024
+    """Most requests that wait; one more is refused."""
+    max_wait_s: Seconds = 60.0
+    """Longest wait for a prefill engine, in seconds; then the request is refused."""
+
+
+class Deadlines(Model):
+    """How long the router waits for an engine, in seconds; 0 switches a deadline off."""
+
+    prefill_s: Seconds = 60.0
+    """For the answer of leg 1."""
+    first_token_s: Seconds = 30.0
+    """From sending leg 2 to its first token."""
+    gap_s: Seconds = 30.0
+    """Between two tokens of a stream."""
+    request_s: Seconds = 3600.0
+    """For a whole request, from arrival to its last byte."""
+
+
+class Serving(Model):
+    """How requests are admitted, placed and timed."""
+
+    admission: Literal["predictive", "open"] = "predictive"
+    """`predictive` refuses what would miss its TTFT target; `open` never refuses."""
+    margin: Annotated[float, Field(ge=0)] = 0.1
+    """A request is refused when its price exceeds TTFT x (1 + margin)."""
+    prefill_in_flight: Annotated[int, Field(ge=1)] = 2
+    """Prompts that an engine is given at a time; more only while they fit into one batch of tokens."""
+    queue: Queue = Field(default_factory=Queue)
+    """Prompts that wait in the router."""
+    deadlines: Deadlines = Field(default_factory=Deadlines)
+    """How long the router waits for an engine."""
+    max_retries: Annotated[int, Field(ge=0, le=10)] = 2
+    """Further engines that a request is sent to before its first byte, when one fails."""
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 33554432
+    """Largest request body, in bytes."""
+    max_header_bytes: Annotated[int, Field(ge=1024)] = 65536
+    """Largest request head, in bytes."""
+    media_hosts: list[str] = Field(default_factory=list)
+    """Hosts that a client's media URLs may name."""
+    shutdown_s: Seconds = 30.0
+    """How long running requests may finish after SIGTERM, in seconds."""
+
+
+class Recovery(Model):
+    """What happens when an engine or a router fails."""
+
+    degraded: Literal["aggregate", "refuse"] = "aggregate"
+    """When a role has no engine left: serve both roles on the others, or refuse."""
+    probe_interval_s: PositiveSeconds = 1.0
+    """Time between two looks at an engine, in seconds."""
+    probe_timeout_s: PositiveSeconds = 3.0
+    """How long an engine may take to answer a look, in seconds."""
+    eject_after: Annotated[int, Field(ge=1)] = 3
+    """Failures in a row that eject an engine; a refused connection ejects at once."""
+    readmit_after: Annotated[int, Field(ge=1)] = 2
+    """Healthy looks in a row that readmit it."""
+    state_path: str | None = None
+    """Where the router keeps its state on disk."""
+
+
+class Profiles(Model):
+    """How fast the engines are."""
+
+    path: str | None = None
+    """Directory of measured profiles."""
+    prior: str = "demo"
+    """Profile that stands in until an engine has one: a shipped name, or a path."""
+
+
+class Journal(Model):
+    """One row for each request and decision, as JSON Lines."""
+
+    path: str | None = None
+    """Directory of the journal; default: beside the router's state."""
+    max_bytes: Annotated[int, Field(ge=65536)] = 67108864
+    """Size at which a file is closed and a new one begun, in bytes."""
+    keep: Annotated[int, Field(ge=1)] = 8
+    """Closed files that are kept."""
+
+
+class Observability(Model):
+    """What is written down, and who scrapes it."""
+
+    journal: Journal = Field(default_factory=Journal)
+    """The journal."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least level of log lines."""
