@@ -1,0 +1,74 @@
+"""Whether a request is let in."""
+
+from narwhal.control.commands import Refuse, StartPrefill, Wait
+from narwhal.control.events import EngineObserved, FirstToken, RequestFinished
+from narwhal.fleet.model import PromptTarget, Slo
+from tests.control.driving import Driver, only
+
+PREDICTIVE = {"admission": "predictive", "margin": 0.1}
+
+
+def test_an_idle_fleet_lets_in_what_fits() -> None:
+    only(Driver("pd", serving=PREDICTIVE).arrive(1, 2000), StartPrefill)
+
+
+def test_a_prompt_that_cannot_make_its_own_target_is_refused_without_retry_after() -> None:
+    refused = only(Driver("pd", serving=PREDICTIVE).arrive(1, 2500), Refuse)
+    assert (refused.status, refused.code, refused.retry_after_s) == (429, "prompt", 0.0)
+
+
+def test_a_long_queue_refuses_with_the_excess_as_retry_after() -> None:
+    driver = Driver("pd", serving=PREDICTIVE)
+    only(driver.arrive(1, 1500), StartPrefill)
+    refused = only(driver.arrive(2, 1500), Refuse)
+    assert (refused.status, refused.code) == (429, "queue")
+    assert 0.7 < refused.retry_after_s < 0.9  # 1.5 s of backlog and 1.5 s of its own, over 2.2 s
+
+
+def test_open_admission_refuses_nothing_until_the_queue_is_full() -> None:
+    driver = Driver("pd", serving={"admission": "open", "queue": {"max_requests": 3}})
+    for number in range(5):
+        assert not [c for c in driver.arrive(number, 5000) if isinstance(c, Refuse)]
+    assert only(driver.arrive(6, 5000), Refuse).code == "queue_full"
+
+
+def test_the_target_may_depend_on_the_prompt() -> None:
+    slo = Slo(ttft_s=10.0, tpot_s=0.05, ttft_by_prompt=[PromptTarget(up_to_tokens=1000, ttft_s=0.5)])
+    assert only(Driver("pd", serving=PREDICTIVE, slo=slo).arrive(1, 900), Refuse).code == "prompt"
+    only(Driver("pd", serving=PREDICTIVE, slo=slo).arrive(1, 5000), StartPrefill)
+
+
+def test_a_waiting_request_is_priced_again_when_it_wakes() -> None:
+    driver = Driver("pd", serving=PREDICTIVE)
+    for number in range(4):
+        driver.arrive(number, 500)
+    assert driver.pool.queued >= 1
+    late = [c for c in driver.prefilled(0, t=5.0) if isinstance(c, Refuse)]
+    assert [refusal.code for refusal in late] == ["queue"] * len(late)
+    assert late
+
+
+def test_decode_engines_that_stay_full_refuse() -> None:
+    driver = Driver("pd", serving=PREDICTIVE)
+    driver.feed(EngineObserved(0.0, "e1", running=8, waiting=4, kv_used_tokens=0))
+    refused = only(driver.arrive(1, 100), Refuse)
+    assert refused.code == "decode"
+    assert refused.retry_after_s > 0
+
+
+def test_the_measured_handoff_is_part_of_the_price() -> None:
+    driver = Driver("pd", serving=PREDICTIVE)
+    for number in range(60):
+        driver.arrive(number, 10)
+        driver.prefilled(number)
+        driver.feed(FirstToken(driver.t + 1.5, number))
+        driver.feed(RequestFinished(driver.t, number, 1))
+    assert only(driver.arrive(100, 1000), Refuse).code == "prompt"
+
+
+def test_an_unmeasured_engine_admits_openly() -> None:
+    driver = Driver("pd", serving=PREDICTIVE)
+    driver.engine("e0").measured = False
+    only(driver.arrive(1, 2500), StartPrefill)
+    only(driver.arrive(2, 2500), StartPrefill)
+    only(driver.arrive(3, 2500), Wait)

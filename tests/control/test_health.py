@@ -1,0 +1,101 @@
+"""Which engines may have work."""
+
+from narwhal.control.commands import EngineChanged, ProbeEngine, Refuse, StartPrefill
+from narwhal.control.events import DrainSet, EngineDown, EngineJoined, EngineObserved, EngineUp, LegFailed
+from tests.control.driving import CURVES, Driver, only
+
+
+def test_an_engine_has_no_work_before_its_first_healthy_look() -> None:
+    driver = Driver("d")
+    joined = driver.feed(EngineJoined(0.0, "e9", "prefill", CURVES, True))
+    only(joined, ProbeEngine)
+    assert not driver.engine("e9").open
+    driver.feed(EngineUp(0.1, "e9", "life-1"))
+    assert only(driver.arrive(1), StartPrefill).engine == "e9"
+
+
+def test_a_refused_connection_ejects_at_once_even_the_last() -> None:
+    driver = Driver("pd")
+    change = only(driver.feed(EngineDown(0.1, "e0", "connection", hard=True)), EngineChanged)
+    assert (change.engine, change.change) == ("e0", "ejected")
+
+
+def test_a_soft_failure_suspects_and_several_eject() -> None:
+    driver = Driver("ppd")
+    assert driver.feed(EngineDown(0.1, "e0", "timeout")) == []
+    assert not driver.engine("e0").open
+    assert driver.engine("e0").live
+    driver.feed(EngineDown(0.2, "e0", "timeout"))
+    assert only(driver.feed(EngineDown(0.3, "e0", "timeout")), EngineChanged).change == "ejected"
+
+
+def test_a_healthy_look_clears_suspicion() -> None:
+    driver = Driver("ppd")
+    driver.feed(EngineDown(0.1, "e0", "timeout"))
+    driver.feed(EngineUp(0.2, "e0", "life-1"))
+    assert driver.engine("e0").open
+
+
+def test_soft_evidence_does_not_take_a_role_its_last_engine() -> None:
+    driver = Driver("pd")
+    for n in range(10):
+        driver.feed(EngineDown(0.1 * n, "e0", "timeout"))
+    assert driver.engine("e0").open
+
+
+def test_an_ejected_engine_is_readmitted_after_several_healthy_looks() -> None:
+    driver = Driver("ppd")
+    driver.feed(EngineDown(0.1, "e0", "connection", hard=True))
+    assert driver.feed(EngineUp(1.0, "e0", "life-1")) == []
+    assert only(driver.feed(EngineUp(2.0, "e0", "life-1")), EngineChanged).change == "readmitted"
+    assert driver.engine("e0").open
+
+
+def test_another_generation_gets_no_work_until_readmitted() -> None:
+    driver = Driver("ppd")
+    change = only(driver.feed(EngineUp(1.0, "e0", "life-2")), EngineChanged)
+    assert change.change == "ejected"
+    assert not driver.engine("e0").open
+    driver.feed(EngineUp(2.0, "e0", "life-2"))
+    assert driver.engine("e0").open
+
+
+def test_overload_and_client_errors_are_no_strikes() -> None:
+    driver = Driver("ppd")
+    engine = only(driver.arrive(1), StartPrefill).engine
+    driver.feed(LegFailed(0.1, 1, "prefill", engine, "overload", status=503))
+    assert driver.engine(engine).failures == 0
+
+
+def test_a_failed_connection_asks_for_a_look() -> None:
+    driver = Driver("ppd")
+    engine = only(driver.arrive(1), StartPrefill).engine
+    assert only(driver.feed(LegFailed(0.1, 1, "prefill", engine, "connection")), ProbeEngine).engine == engine
+
+
+def test_a_drained_engine_gets_nothing_new() -> None:
+    driver = Driver("pd")
+    only(driver.feed(DrainSet(0.1, "e0", True)), EngineChanged)
+    assert not driver.engine("e0").live
+    assert driver.feed(DrainSet(0.2, "e0", True)) == []
+    driver.feed(DrainSet(0.3, "e0", False))
+    assert only(driver.arrive(1), StartPrefill).engine == "e0"
+
+
+def test_foreign_load_is_the_excess_at_the_look() -> None:
+    driver = Driver("pd")
+    driver.arrive(1)
+    driver.prefilled(1)
+    driver.feed(EngineObserved(0.1, "e1", running=3, waiting=1, kv_used_tokens=600))
+    assert driver.engine("e1").foreign_streams == 3
+    assert driver.engine("e1").foreign_kv_tokens == 500
+    assert driver.engine("e1").charged_streams == 4
+    driver.feed(EngineObserved(0.2, "e1", running=1, waiting=0, kv_used_tokens=100))
+    assert driver.engine("e1").charged_streams == 1
+
+
+def test_a_fleet_with_nobody_up_refuses_with_503() -> None:
+    driver = Driver("pd")
+    for name in ("e0", "e1"):
+        driver.feed(EngineDown(0.1, name, "connection", hard=True))
+    assert only(driver.arrive(1), Refuse).status == 503

@@ -1,0 +1,174 @@
+"""`Control` under random sequences of events: nothing leaks, nothing is answered twice, nothing is sent where it may not."""
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from narwhal.control.commands import Abort, AnyCommand, MoveRole, Refuse, StartDecode, StartPrefill, StartWhole, Wait
+from narwhal.control.events import (
+    AnyEvent,
+    DeadlinePassed,
+    DrainSet,
+    EngineDown,
+    EngineObserved,
+    EngineUp,
+    FirstToken,
+    LegFailed,
+    PrefillFinished,
+    RequestArrived,
+    RequestCancelled,
+    RequestFinished,
+    RoleMoved,
+    Tick,
+    TokensObserved,
+)
+from tests.control.driving import Driver, check_sums
+
+MODES = {"admission": ["open", "predictive"], "policy": ["reactive", "projection"]}
+
+
+class World:
+    """Plays the driver's part: carries commands out, invents what happens next, and checks every command."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.pick = self.random.choice
+        roles = "pd" + "".join(self.pick("pd") for _ in range(self.random.randint(0, 6)))
+        self.driver = Driver(
+            roles,
+            serving={"admission": self.pick(MODES["admission"]), "queue": {"max_requests": 20}},
+            controller={"policy": self.pick(MODES["policy"])},
+        )
+        self.names = list(self.driver.pool.engines)
+        self.generations = dict.fromkeys(self.names, 1)
+        self.running: dict[int, AnyCommand] = {}
+        self.prefilled: dict[int, float] = {}
+        self.ended: set[int] = set()
+        self.failed: dict[int, set[str]] = {}
+        self.seen = 0
+        self.next = 0
+        self.t = 0.0
+
+    def step(self) -> None:
+        """One random event, its commands, and the checks."""
+        self.t += self.random.expovariate(10)
+        event = self._event()
+        if isinstance(event, RequestFinished | RequestCancelled):
+            self.ended.add(event.request)
+            self.running.pop(event.request, None)
+        elif isinstance(event, PrefillFinished):
+            self.prefilled[event.request] = event.t
+            self.running.pop(event.request, None)
+        elif isinstance(event, LegFailed):
+            self.failed.setdefault(event.request, set()).add(event.engine)
+            self.running.pop(event.request, None)
+            if event.cause == "client":
+                self.ended.add(event.request)
+        self._carry_out(self.driver.feed(event))
+        check_sums(self.driver.control)
+        assert set(self.driver.pool.requests) == set(range(self.next)) - self.ended
+
+    def _event(self) -> AnyEvent:
+        t, kind = self.t, self.random.random()
+        if kind < 0.3 or not self.running:
+            self.next += 1
+            whole = self.random.random() < 0.1
+            return RequestArrived(t, self.next - 1, self.random.randint(1, 3000), 50, whole)
+        if kind < 0.4:
+            return Tick(t)
+        name = self.pick(self.names)
+        if kind < 0.43:
+            return EngineDown(t, name, "timeout", hard=self.random.random() < 0.5)
+        if kind < 0.5:
+            self.generations[name] += self.random.random() < 0.1
+            return EngineUp(t, name, f"life-{self.generations[name]}")
+        if kind < 0.52:
+            return DrainSet(t, name, self.random.random() < 0.4)
+        if kind < 0.54:
+            return EngineObserved(
+                t, name, self.random.randint(0, 9), self.random.randint(0, 3), self.random.randint(0, 9999)
+            )
+        number = self.pick(list(self.running))
+        return self._progress(number, self.running[number], t)
+
+    def _progress(self, number: int, command: AnyCommand, t: float) -> AnyEvent:
+        if isinstance(command, Wait):
+            return (
+                DeadlinePassed(t, number, command.what) if self.random.random() < 0.5 else RequestCancelled(t, number)
+            )
+        assert isinstance(command, StartPrefill | StartDecode | StartWhole)
+        leg = {StartPrefill: "prefill", StartDecode: "decode", StartWhole: "whole"}[type(command)]
+        chance = self.random.random()
+        if chance < 0.15:
+            return LegFailed(
+                t, number, leg, command.engine, self.pick(["connection", "timeout", "status", "stream", "client"])
+            )  # type: ignore[arg-type]
+        if chance < 0.2:
+            return RequestCancelled(t, number)
+        if isinstance(command, StartPrefill):
+            return PrefillFinished(t, number, self.random.randint(0, 3000))
+        if chance < 0.5:
+            return FirstToken(t, number)
+        if chance < 0.8:
+            return TokensObserved(t, (number,), (self.random.randint(1, 20),))
+        return RequestFinished(t, number, 5)
+
+    def _carry_out(self, commands: list[AnyCommand]) -> None:
+        for command in commands:
+            if isinstance(command, MoveRole):
+                self._carry_out(self.driver.feed(RoleMoved(self.t, command.engine, command.role, command.epoch)))
+            elif isinstance(command, StartPrefill | StartDecode | StartWhole | Wait):
+                self._check_start(command)
+                self.running[command.request] = command
+            elif isinstance(command, Refuse | Abort):
+                assert command.request not in self.ended, "ended twice"
+                self.ended.add(command.request)
+                self.running.pop(command.request, None)
+
+    def _check_start(self, command: StartPrefill | StartDecode | StartWhole | Wait) -> None:
+        assert command.request not in self.ended
+        if isinstance(command, Wait):
+            return
+        engine = self.driver.engine(command.engine)
+        assert engine.admitted
+        assert not engine.ejected
+        assert not engine.draining
+        assert command.engine not in self.failed.get(command.request, set()), "went back to an engine that failed it"
+        if isinstance(command, StartDecode):
+            prefilled_t = self.prefilled.pop(command.request)  # KeyError: the handoff was used twice
+            assert self.t - prefilled_t <= 15.0, "handoff used after half its lease"
+            assert command.engine != command.producer
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_random_histories(seed: int) -> None:
+    world = World(seed)
+    for _ in range(300):
+        world.step()
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_the_same_events_give_the_same_commands(seed: int) -> None:
+    first, second = World(seed), World(seed)
+    for _ in range(200):
+        first.step()
+        second.step()
+    assert first.driver.commands == second.driver.commands
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), jump=st.sampled_from([-1e6, -5.0, 1e6, 3600.0]))
+def test_time_that_jumps_does_no_harm(seed: int, jump: float) -> None:
+    world = World(seed)
+    for number in range(120):
+        if number == 60:
+            world.t += jump
+            world.prefilled.clear()
+            world.running = {n: c for n, c in world.running.items() if not isinstance(c, Wait) or c.what != "seat"}
+            for waiting in [r.id for r in world.driver.pool.requests.values() if r.phase.value == "seat"]:
+                world._carry_out(world.driver.feed(RequestCancelled(world.t, waiting)))
+                world.ended.add(waiting)
+        world.step()
