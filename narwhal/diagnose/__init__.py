@@ -1,1 +1,15 @@
-"""Why, status, bundles."""
+"""Asking a running router what it does and why, and telling it what the operator wants."""
+
+from narwhal.diagnose.client import AdminClient, RefusedError, UnreachableError
+from narwhal.diagnose.find import NoRouterError, find_router
+from narwhal.diagnose.words import explain, status_lines
+
+__all__ = [
+    "AdminClient",
+    "NoRouterError",
+    "RefusedError",
+    "UnreachableError",
+    "explain",
+    "find_router",
+    "status_lines",
+]

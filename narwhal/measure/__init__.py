@@ -1,1 +1,24 @@
-"""What did happen."""
+"""What did happen: open-loop load over real sockets, and what became of each request.
+
+`poisson` makes a schedule, `Load` plays it against a router or an engine, `score` and `time_to_adapt` judge
+the outcomes against the targets of a fleet file.
+"""
+
+from narwhal.measure.load import Load, Target
+from narwhal.measure.outcome import Outcome
+from narwhal.measure.schedule import Phase, Planned, poisson
+from narwhal.measure.score import Score, meets, recent_attainment, score, time_to_adapt
+
+__all__ = [
+    "Load",
+    "Outcome",
+    "Phase",
+    "Planned",
+    "Score",
+    "Target",
+    "meets",
+    "poisson",
+    "recent_attainment",
+    "score",
+    "time_to_adapt",
+]

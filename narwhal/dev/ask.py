@@ -1,0 +1,32 @@
+"""Asking an engine or a router of this machine over HTTP, one request on one connection."""
+
+import http.client
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+
+def ask(url: str, path: str, body: dict[str, Any] | None = None, *, timeout_s: float = 30.0) -> tuple[int, bytes]:
+    """GET, or POST with a JSON `body`: status and body of the answer. Raises `OSError` when none comes."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
+    try:
+        if body is None:
+            connection.request("GET", path)
+        else:
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", path, body=json.dumps(body), headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except http.client.HTTPException as error:
+        raise OSError(f"{url}{path}: {error!r}") from error
+    finally:
+        connection.close()
+
+
+def is_well(url: str, path: str) -> bool:
+    """Whether the server answers 200 on `path` within a second."""
+    try:
+        return ask(url, path, timeout_s=1.0)[0] == 200
+    except OSError:
+        return False

@@ -1,0 +1,223 @@
+"""Bringing an instance up, and down again: idempotent, and able to go on where a killed `up` stopped."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from narwhal.dev.ask import is_well
+from narwhal.dev.errors import DevError
+from narwhal.dev.identity import stop
+from narwhal.dev.instance import Instance
+from narwhal.dev.ports import is_free
+from narwhal.dev.process import DevProcess, Start, living, recorded, start, stop_recorded
+from narwhal.dev.template import port_taken
+from narwhal.engine import simulated_argv
+from narwhal.fleet import EngineSpec, Expanded
+from narwhal.fleet.expand import base_url
+
+ROUTER = "router"
+ENGINES_DEADLINE_S = 120.0
+ROUTER_DEADLINE_S = 60.0
+STOP_DEADLINE_S = 10.0
+_POLL_S = 0.1
+_LOG_LINES = 8
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process that belongs to the instance by its fleet file."""
+
+    start: Start
+    ports: tuple[int, ...]
+    url: str
+    """Base URL at which it answers `ready_path` once it may be used."""
+    ready_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """What `up` came to."""
+
+    url: str
+    """Base URL for clients."""
+    admin_url: str
+    started: tuple[str, ...]
+    """Names of the processes that had to be started; empty: it was already up."""
+    stopped: tuple[str, ...]
+    """Names of the processes that were stopped first, being out of date or none of the fleet's."""
+    handles: tuple["subprocess.Popen[bytes]", ...] = ()
+    """Of the started processes, for a parent that stays."""
+
+
+def members(instance: Instance, expanded: Expanded) -> list[Member]:
+    """The engines, then the router: all that the fleet file asks for on this machine."""
+    router = expanded.routers[0]
+    inputs = instance.fleet_digest()
+    argv = [sys.executable, "-m", "narwhal.cli.serve", "--fleet", str(instance.fleet)]
+    argv += ["--state-dir", str(instance.state)]
+    engines = [_engine(instance, expanded, engine, inputs) for engine in expanded.engines]
+    return [
+        *engines,
+        Member(
+            _start(instance, ROUTER, argv, inputs),
+            (router.port, router.admin_port),
+            base_url(router.admin_bind, router.admin_port),
+            "/ready",
+        ),
+    ]
+
+
+def up(
+    instance: Instance,
+    say: Say,
+    *,
+    die_with_parent: bool = False,
+    engines_deadline_s: float = ENGINES_DEADLINE_S,
+    router_deadline_s: float = ROUTER_DEADLINE_S,
+) -> Up:
+    """Start what is missing and wait until all of it is ready.
+
+    Processes that a former `up` left and that still fit the fleet file are kept; the others it left are stopped.
+    When something does not become ready, what this call started is stopped again. Raises `DevError`.
+    """
+    with instance.locked("up"):
+        expanded = instance.expanded()
+        wanted = {member.start.name: member for member in members(instance, expanded)}
+        stopped = _stop_outdated(instance, wanted)
+        missing = [member for name, member in wanted.items() if name not in living(instance.run)]
+        for member in missing:
+            for port in member.ports:
+                if not is_free(port):
+                    raise port_taken(port, member.start.name)
+        handles: list[subprocess.Popen[bytes]] = []
+        try:
+            engines = [member for member in wanted.values() if member.start.name != ROUTER]
+            router = [wanted[ROUTER]]
+            for stage, deadline_s in ((engines, engines_deadline_s), (router, router_deadline_s)):
+                starting = [member for member in stage if member in missing]
+                if starting:
+                    say(f"starting {_names(starting)}")
+                handles += [start(member.start, die_with_parent=die_with_parent) for member in starting]
+                _wait_ready(stage, deadline_s, say)
+        except BaseException:
+            _take_back(instance, missing)
+            raise
+        host = expanded.routers[0]
+        return Up(
+            url=base_url("127.0.0.1" if host.bind == "0.0.0.0" else host.bind, host.port),  # noqa: S104
+            admin_url=wanted[ROUTER].url,
+            started=tuple(member.start.name for member in missing),
+            stopped=tuple(stopped),
+            handles=tuple(handles),
+        )
+
+
+def down(instance: Instance, *, deadline_s: float = STOP_DEADLINE_S) -> list[str]:
+    """Stop every process of the instance, and only those; returns their names. Nothing to stop is no error."""
+    with instance.locked("down"):
+        return stop_recorded(instance.run, deadline_s=deadline_s)
+
+
+def states(instance: Instance) -> list[dict[str, Any]]:
+    """What became of each process: `{name, state: ready|starting|dead|stopped, pid, url, log}`."""
+    running = living(instance.run)
+    known = {process.name for process in recorded(instance.run)}
+    rows = []
+    for member in members(instance, instance.expanded()):
+        name = member.start.name
+        process = running.get(name)
+        if process is None:
+            state = "dead" if name in known else "stopped"
+        else:
+            state = "ready" if is_well(member.url, member.ready_path) else "starting"
+        pid = process.identity.pid if process else None
+        rows.append({"name": name, "state": state, "pid": pid, "url": member.url, "log": str(member.start.log)})
+    return rows
+
+
+def _engine(instance: Instance, expanded: Expanded, engine: EngineSpec, inputs: str) -> Member:
+    argv = simulated_argv(expanded, engine)
+    ports = (engine.port, engine.side_channel_port)
+    return Member(_start(instance, engine.id, argv, inputs), ports, engine.url, "/health")
+
+
+def _start(instance: Instance, name: str, argv: list[str], inputs: str) -> Start:
+    file = name.replace("/", "-")
+    return Start(
+        name=name,
+        argv=argv,
+        log=instance.log / f"{file}.log",
+        record=instance.run / f"{file}.json",
+        cwd=instance.path,
+        inputs=inputs,
+    )
+
+
+def _stop_outdated(instance: Instance, wanted: dict[str, Member]) -> list[str]:
+    """Stop what runs from another fleet file or is no member any more, and forget the dead."""
+    keep: set[Path] = set()
+    outdated: list[DevProcess] = []
+    for name, process in living(instance.run).items():
+        member = wanted.get(name)
+        if member is not None and process.inputs == member.start.inputs:
+            keep.add(member.start.record)
+        else:
+            outdated.append(process)
+    stop([process.identity for process in outdated], STOP_DEADLINE_S)
+    for path in instance.run.glob("*.json"):
+        if path not in keep:
+            path.unlink(missing_ok=True)
+    return sorted(process.name for process in outdated)
+
+
+def _take_back(instance: Instance, started: list[Member]) -> None:
+    names = {member.start.name for member in started}
+    mine = [process for name, process in living(instance.run).items() if name in names]
+    stop([process.identity for process in mine], STOP_DEADLINE_S)
+    for member in started:
+        member.start.record.unlink(missing_ok=True)
+
+
+def _wait_ready(stage: list[Member], deadline_s: float, say: Say) -> None:
+    """Wait for all members of a stage; one that ends, or that is not ready in time, ends the wait with its log."""
+    until_t = time.monotonic() + deadline_s
+    waiting = list(stage)
+    while waiting:
+        for member in list(waiting):
+            if is_well(member.url, member.ready_path):
+                waiting.remove(member)
+                say(f"{member.start.name} is ready at {member.url}")
+            elif not _runs(member):
+                raise _not_ready(member, "ended before it was ready")
+        if waiting and time.monotonic() >= until_t:
+            raise _not_ready(waiting[0], f"was not ready within {deadline_s:g} s")
+        time.sleep(_POLL_S if waiting else 0)
+
+
+def _runs(member: Member) -> bool:
+    return member.start.name in living(member.start.record.parent)
+
+
+def _not_ready(member: Member, what: str) -> DevError:
+    tail = _tail(member.start.log)
+    said = f"; its last lines:\n{tail}" if tail else "; it wrote nothing"
+    hint = f"the whole log is {member.start.log}"
+    return DevError("not_ready", f"{member.start.name} {what}{said}", hint=hint, failed=True)
+
+
+def _tail(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(f"    {line}" for line in lines[-_LOG_LINES:])
+
+
+def _names(started: list[Member]) -> str:
+    return ", ".join(member.start.name for member in started)

@@ -1,0 +1,177 @@
+"""Open-loop load: every request is sent at its planned time, whatever became of the ones before it."""
+
+import asyncio
+import contextlib
+import random
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+from narwhal.measure.outcome import Outcome
+from narwhal.measure.schedule import Planned
+from narwhal.measure.stream import CompletionProtocol
+
+_FIRST_ID, _LAST_ID = 100, 1900
+"""Token ids of the prompts: above special ids, below the vocabulary of the smallest model tested against."""
+_BLOCK = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the load goes."""
+
+    host: str
+    port: int
+    model: str
+    api_key: str = ""
+
+
+class Load:
+    """Plays a schedule against a target, one connection for each request.
+
+    `outcomes` holds one record for each request sent so far, in order of sending; it is complete when `run`
+    returns. Prompts are token ids drawn from `seed`, and differ from their first token on, so that no prefix
+    cache helps. `timeout_s` ends a request whose answer is not complete by then.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        schedule: Sequence[Planned],
+        *,
+        seed: int = 0,
+        timeout_s: float = 120.0,
+        on_end: Callable[[Outcome], None] | None = None,
+    ) -> None:
+        self.target = target
+        self.schedule = schedule
+        self.outcomes: list[Outcome] = []
+        self._prompts = _Prompts(seed)
+        self._timeout_s = timeout_s
+        self._on_end = on_end
+        self._running: dict[int, CompletionProtocol] = {}
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._numbers = count()
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._started_t = 0.0
+        self._cancelled = asyncio.Event()
+        self._idle = asyncio.Event()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that were sent and have no outcome yet."""
+        return len(self._running)
+
+    def elapsed_s(self) -> float:
+        """Seconds since the start of the load, on the clock of its outcomes."""
+        return time.monotonic() - self._started_t
+
+    async def run(self) -> list[Outcome]:
+        """Send everything, wait for every outcome, and return them.
+
+        Cancelling the task (Ctrl-C) or `cancel()` closes what is running: those requests end as `cancelled`,
+        and the server sees its client leave.
+        """
+        _raise_file_limit()
+        self._started_t = time.monotonic()
+        try:
+            for planned in self.schedule:
+                if await self._pause_until(planned.t_s):
+                    break
+                self._send(planned)
+            while self._running:
+                self._idle.clear()
+                await self._idle.wait()
+        finally:
+            self.cancel()
+        return self.outcomes
+
+    def cancel(self) -> None:
+        """Send nothing more, and give up what is running."""
+        self._cancelled.set()
+        for protocol in list(self._running.values()):
+            protocol.end("cancelled by the client", cancelled=True)
+        for task in self._connecting:
+            task.cancel()
+
+    async def _pause_until(self, t_s: float) -> bool:
+        """Wait for a time of the schedule; True when the load was cancelled."""
+        delay_s = t_s - self.elapsed_s()
+        if delay_s > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._cancelled.wait(), delay_s)
+        else:
+            await asyncio.sleep(0)
+        return self._cancelled.is_set()
+
+    def _send(self, planned: Planned) -> None:
+        number = next(self._numbers)
+        outcome = Outcome(planned, self.elapsed_s())
+        self.outcomes.append(outcome)
+        request = _request(self.target, planned, self._prompts.take(number, planned.prompt_tokens))
+        protocol = CompletionProtocol(request, outcome, self.elapsed_s, partial(self._ended, number))
+        self._running[number] = protocol
+        loop = asyncio.get_running_loop()
+        self._timers[number] = loop.call_later(
+            self._timeout_s, protocol.end, f"no complete answer within {self._timeout_s:g} s"
+        )
+        task = asyncio.ensure_future(self._connect(protocol))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, protocol: CompletionProtocol) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_connection(lambda: protocol, self.target.host, self.target.port)
+        except OSError as error:
+            protocol.end(f"cannot connect: {error}")
+
+    def _ended(self, number: int, outcome: Outcome) -> None:
+        del self._running[number]
+        self._timers.pop(number).cancel()
+        if not self._running:
+            self._idle.set()
+        if self._on_end is not None:
+            self._on_end(outcome)
+
+
+class _Prompts:
+    """Cheap distinct prompts: slices of one block of random token ids, already written as JSON."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(seed)  # noqa: S311 - reproducible prompts
+        self._ids = [str(rng.randint(_FIRST_ID, _LAST_ID)) for _ in range(_BLOCK)]
+        self._rng = rng
+
+    def take(self, number: int, tokens: int) -> str:
+        """`tokens` ids, comma-separated; the first two spell `number`."""
+        span = _LAST_ID - _FIRST_ID + 1
+        head = [str(_FIRST_ID + number % span), str(_FIRST_ID + number // span % span)][:tokens]
+        body: list[str] = []
+        while len(head) + len(body) < tokens:
+            start = self._rng.randrange(_BLOCK)
+            body += self._ids[start : start + tokens - len(head) - len(body)]
+        return ",".join(head + body)
+
+
+def _request(target: Target, planned: Planned, prompt: str) -> bytes:
+    body = (
+        f'{{"model":"{target.model}","prompt":[{prompt}],"max_tokens":{planned.max_tokens},"temperature":0,'
+        '"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true}}'
+    )
+    key = f"Authorization: Bearer {target.api_key}\r\n" if target.api_key else ""
+    head = (
+        f"POST /v1/completions HTTP/1.1\r\nHost: {target.host}:{target.port}\r\n{key}"
+        f"Content-Type: application/json\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return (head + body).encode()
+
+
+def _raise_file_limit() -> None:
+    """Thousands of streams need thousands of descriptors; take what the hard limit allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,98 @@
+"""Judging outcomes: attainment over what was offered, and how long a fleet needs to adapt to a turn."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from narwhal.fleet.model import Slo
+from narwhal.measure.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a load came to. `offered` is the sum of the five results after it."""
+
+    offered: int
+    served: int
+    refused: int
+    failed: int
+    cut: int
+    cancelled: int
+    attained: int
+    """Served requests that met both targets."""
+    attainment: float | None
+    """`attained` over `offered`; None when nothing was offered."""
+    ttft_p50_s: float | None
+    ttft_p90_s: float | None
+    tpot_p50_s: float | None
+    tpot_p90_s: float | None
+    lag_max_s: float
+    """Largest lateness of the generator itself; the load is only as open as this is small."""
+
+
+def meets(outcome: Outcome, slo: Slo) -> bool:
+    """Whether a request was served within both targets. An answer of one token has no gap to miss."""
+    if outcome.result != "served" or outcome.ttft_s is None:
+        return False
+    return (
+        outcome.ttft_s <= slo.ttft_for(outcome.planned.prompt_tokens)
+        and (outcome.tpot_s or 0.0) <= slo.tpot_s
+    )
+
+
+def score(outcomes: Sequence[Outcome], slo: Slo) -> Score:
+    """Count and judge outcomes; those still running count as offered and as nothing else."""
+    results = Counter(outcome.result for outcome in outcomes)
+    attained = sum(meets(outcome, slo) for outcome in outcomes)
+    ttft = sorted(outcome.ttft_s for outcome in outcomes if outcome.ttft_s is not None)
+    tpot = sorted(outcome.tpot_s for outcome in outcomes if outcome.tpot_s is not None)
+    return Score(
+        offered=len(outcomes),
+        served=results["served"],
+        refused=results["refused"],
+        failed=results["failed"],
+        cut=results["cut"],
+        cancelled=results["cancelled"],
+        attained=attained,
+        attainment=attained / len(outcomes) if outcomes else None,
+        ttft_p50_s=_quantile(ttft, 0.5),
+        ttft_p90_s=_quantile(ttft, 0.9),
+        tpot_p50_s=_quantile(tpot, 0.5),
+        tpot_p90_s=_quantile(tpot, 0.9),
+        lag_max_s=max((outcome.lag_s for outcome in outcomes), default=0.0),
+    )
+
+
+def recent_attainment(outcomes: Iterable[Outcome], slo: Slo, since_s: float) -> float | None:
+    """Share of the requests that ended at or after `since_s` and met both targets; None when none ended."""
+    ended = [outcome for outcome in outcomes if outcome.ended_s is not None and outcome.ended_s >= since_s]
+    return sum(meets(outcome, slo) for outcome in ended) / len(ended) if ended else None
+
+
+def time_to_adapt(
+    outcomes: Sequence[Outcome],
+    slo: Slo,
+    *,
+    turn_s: float,
+    until_s: float,
+    window_s: float = 5.0,
+    level: float = 0.9,
+) -> float | None:
+    """Seconds from a turn of the traffic until attainment is back; None when it is not before `until_s`.
+
+    Requests are judged by when they were sent. The answer is the start of the first `window_s` (in steps of
+    0.5 s) that lies between the turn and `until_s`, has requests in it, and attains `level`.
+    """
+    judged = [(outcome.sent_s, meets(outcome, slo)) for outcome in outcomes]
+    start_s = turn_s
+    while start_s + window_s <= until_s:
+        window = [met for sent_s, met in judged if start_s <= sent_s < start_s + window_s]
+        if window and sum(window) >= level * len(window):
+            return start_s - turn_s
+        start_s += 0.5
+    return None
+
+
+def _quantile(values: Sequence[float], share: float) -> float | None:
+    """The smallest value that at least `share` of the sorted `values` do not exceed; None of none."""
+    return values[min(int(share * len(values)), len(values) - 1)] if values else None

@@ -1,0 +1,135 @@
+"""One streamed completion on one connection, read without a JSON parse per token.
+
+A load generator that is slower than the server measures itself. So the protocol looks at bytes: it needs the
+time of the first and the last chunk that holds text, the usage, and whether the stream was closed properly.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+
+import httptools
+
+from narwhal.measure.outcome import Outcome
+
+_TEXT = re.compile(rb'"(?:text|content|reasoning_content)": ?"[^"]')
+"""A chunk with text. Inside a JSON string the quotes would be escaped, so generated text cannot match."""
+_USAGE = re.compile(rb'"completion_tokens": ?(\d+)')
+_ERROR = re.compile(rb'^data: ?\{"error"', re.MULTILINE)
+_DONE = b"data: [DONE]"
+_REFUSALS = (429, 503)
+_ERROR_BYTES = 4096
+"""How much of an error body is kept to read its message."""
+
+
+class CompletionProtocol(asyncio.Protocol):
+    """Sends one request and fills in its `Outcome`; calls `on_end` exactly once, when that is final."""
+
+    def __init__(
+        self, request: bytes, outcome: Outcome, clock: Callable[[], float], on_end: Callable[[Outcome], None]
+    ) -> None:
+        self._request = request
+        self._outcome = outcome
+        self._clock = clock
+        self._on_end = on_end
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._rest = b""
+        self._error_body = b""
+        self._done = False
+        self._ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the request."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.write(self._request)
+        self._request = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser; what it cannot read ends the request."""
+        if self._ended:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self.end(f"not HTTP: {error}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The server closed: fine after the end of the answer, a cut before it."""
+        if exc is None and self._done:  # a body without length or chunks ends with its connection
+            self.end("")
+        self.end(f"connection lost: {exc}" if exc else "connection closed before the end of the answer")
+
+    def on_headers_complete(self) -> None:
+        """httptools: the status is known."""
+        self._outcome.status = self._parser.get_status_code()
+
+    def on_body(self, body: bytes) -> None:
+        """httptools: a piece of the body; an event may be split over two of them."""
+        if self._outcome.status != 200:
+            self._error_body += body[: _ERROR_BYTES - len(self._error_body)]
+            return
+        if self._rest:
+            body = self._rest + body
+        whole = body.rfind(b"\n\n") + 2
+        if whole < 2:
+            self._rest = body
+            return
+        self._rest = body[whole:]
+        self._events(body[:whole] if self._rest else body)
+
+    def on_message_complete(self) -> None:
+        """httptools: the answer is over."""
+        if self._outcome.status != 200:
+            self.end(_message(self._error_body) or f"status {self._outcome.status}")
+        else:
+            self.end("" if self._done else "the stream ended without [DONE]")
+
+    def _events(self, events: bytes) -> None:
+        outcome = self._outcome
+        chunks = len(_TEXT.findall(events))
+        if chunks:
+            now = self._clock()
+            if outcome.first_token_s is None:
+                outcome.first_token_s = now
+            outcome.last_token_s = now
+            outcome.tokens += chunks
+        if b'"completion_tokens"' in events and (usage := _USAGE.search(events)):
+            outcome.tokens = int(usage[1])
+        if b'"error"' in events and _ERROR.search(events):
+            self._error_body = events[:_ERROR_BYTES]
+            self.end(
+                _message(events.partition(b"data:")[2].partition(b"\n\n")[0]) or "error event in the stream"
+            )
+        elif _DONE in events[-32:]:
+            self._done = True
+
+    def end(self, error: str, *, cancelled: bool = False) -> None:
+        """Settle the outcome, close the connection, tell the owner. Later calls do nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        outcome = self._outcome
+        outcome.ended_s = self._clock()
+        outcome.error = error
+        if not error:
+            outcome.result = "served"
+        elif cancelled:
+            outcome.result = "cancelled"
+        elif outcome.status in _REFUSALS and outcome.first_token_s is None:
+            outcome.result = "refused"
+        else:
+            outcome.result = "failed" if outcome.first_token_s is None else "cut"
+        if self._transport is not None:
+            self._transport.abort()
+        self._on_end(outcome)
+
+
+def _message(body: bytes) -> str:
+    """The message of an OpenAI error body, at most 200 characters; empty when there is none."""
+    try:
+        return str(json.loads(body)["error"]["message"])[:200]
+    except (ValueError, KeyError, TypeError):
+        return ""
