@@ -1,0 +1,81 @@
+"""Checking fleet files: YAML, schema and meaning in one run."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from narwhal.fleet.draft import draft_fleet
+from narwhal.fleet.facts import Facts
+from narwhal.fleet.finding import Finding, SourceError
+from narwhal.fleet.migrate import OLD_VERSIONS, read_current
+from narwhal.fleet.model import Fleet
+from narwhal.fleet.rules import run_rules
+from narwhal.fleet.shape import check_shape
+from narwhal.fleet.source import Source, parse_source, read_source
+
+SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A fleet file and everything that is wrong with it."""
+
+    source: Source
+    fleet: Fleet | None
+    """The typed fleet; None when something is wrong."""
+    findings: tuple[Finding, ...]
+    """In order of line and column."""
+    older: str | None
+    """The version the file is written in, when that is not the current one."""
+
+
+def check_file(file: str) -> Checked:
+    """Check a fleet file, or standard input for `-`. Raises `SourceError` when there is no one document to judge."""
+    return check_source(read_source(file))
+
+
+def check_text(text: str, file: str = "fleet.yaml") -> Checked:
+    """Check a fleet file's text. Raises `SourceError` when there is no one document to judge."""
+    return check_source(parse_source(text, file))
+
+
+def check_source(source: Source) -> Checked:
+    """Check a document that has been read."""
+    older = None
+    if isinstance(source.data, dict) and source.data.get("apiVersion") in OLD_VERSIONS and not source.findings:
+        older = str(source.data["apiVersion"])
+        source = read_current(source)
+    if source.data is None and source.findings:
+        return Checked(source, None, tuple(source.findings), older)
+    shape = check_shape(source)
+    findings = [*source.findings, *shape.findings]
+    if isinstance(source.data, dict):
+        findings += run_rules(source, Facts(draft_fleet(source.data, shape.broken)))
+    findings.sort(key=lambda f: (f.line, f.column, f.id))
+    return Checked(source, None if findings else shape.fleet, tuple(findings), older)
+
+
+def fleet_files(names: Iterable[str]) -> list[str]:
+    """Files to check: each name, and for a directory the fleet files below it, sorted.
+
+    In a directory a file counts when it is YAML and says `kind: Fleet`. Raises `SourceError` for a directory
+    without one.
+    """
+    files: list[str] = []
+    for name in names:
+        if name == "-" or not Path(name).is_dir():
+            files.append(name)
+            continue
+        found = [str(p) for p in sorted(Path(name).rglob("*")) if p.suffix in SUFFIXES and _is_fleet(p)]
+        if not found:
+            raise SourceError("no-fleet-files", "the directory holds no fleet file", name, "name the file itself")
+        files += found
+    return list(dict.fromkeys(files))
+
+
+def _is_fleet(path: Path) -> bool:
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    return any(line.replace('"', "").replace("'", "").split("#")[0].split() == ["kind:", "Fleet"] for line in lines)

@@ -1,0 +1,19 @@
+"""The rules of a fleet file: each a small function with a stable id, all in one catalogue."""
+
+from narwhal.fleet.rules import controller, document, engines, hosts, roles, routers, secrets, serving
+from narwhal.fleet.rules.rule import RULES, Hit, Rule, run_rules
+
+__all__ = [
+    "RULES",
+    "Hit",
+    "Rule",
+    "controller",
+    "document",
+    "engines",
+    "hosts",
+    "roles",
+    "routers",
+    "run_rules",
+    "secrets",
+    "serving",
+]

@@ -1,0 +1,235 @@
+"""What the schema finds wrong with a document: keys, types and values one by one, without their meaning together."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from narwhal.documents import API_VERSION
+from narwhal.fleet.draft import model_at, model_path
+from narwhal.fleet.finding import Finding, Path, dotted
+from narwhal.fleet.model import Fleet
+from narwhal.fleet.source import Source
+from narwhal.fleet.suggest import did_you_mean, one_of
+
+_PLACE = "{env: NAME} or {file: /path}"
+_TYPES = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "finite_number": "a finite number",
+}
+_LIMITS = {
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "string_too_short": "text of at least {min_length} characters",
+    "string_pattern_mismatch": "text that matches {pattern}",
+    "too_short": "at least {min_length} items",
+    "too_long": "at most {max_length} items",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the schema says about a document."""
+
+    fleet: Fleet | None
+    """The typed document, when the schema has nothing against it."""
+    findings: list[Finding]
+    broken: frozenset[Path]
+    """Paths whose value cannot be used."""
+
+
+def check_shape(source: Source) -> Shape:
+    """Hold a document against the model; every deviation is a finding."""
+    if not isinstance(source.data, Mapping):
+        text = "the document is not a mapping"
+        finding = source.finding("NW006", (), text, expected="keys with values", hint="begin with `kind: Fleet`")
+        return Shape(None, [finding], frozenset())
+    findings = list(_version(source))
+    data = {key: value for key, value in source.data.items() if key not in ("apiVersion", "kind")}
+    try:
+        fleet = Fleet.model_validate({**data, "kind": "Fleet"}, strict=True, by_alias=True, by_name=False)
+    except ValidationError as error:
+        details = _by_path(error)
+        findings += [_finding(source, path, details[path]) for path in details]
+        return Shape(None, findings, frozenset(details))
+    return Shape(None if findings else fleet, findings, frozenset())
+
+
+def _version(source: Source) -> Iterator[Finding]:
+    for key, expected in (("apiVersion", API_VERSION), ("kind", "Fleet")):
+        value = source.data.get(key)
+        if value == expected:
+            continue
+        hint = f"write `{key}: {expected}`"
+        text = f"{key} is {value!r}" if key in source.data else f"{key} is missing"
+        yield source.finding("NW003", (key,), text, value=value, expected=expected, hint=hint)
+
+
+def _by_path(error: ValidationError) -> dict[Path, ErrorDetails]:
+    """One error for each place: a union reports one for each member, and a secret some below it."""
+    found: dict[Path, ErrorDetails] = {}
+    for detail in error.errors(include_url=False):
+        path = model_path(detail["loc"])
+        if any("SecretFrom" in str(part) for part in detail["loc"]):
+            path = _secret_path(detail)
+            detail = {**detail, "type": "secret"}
+        elif detail["loc"][-1] in ("str", "int", "float", "bool"):
+            detail = {**detail, "type": "scalar"}
+        found.setdefault(path, detail)
+    return found
+
+
+def _secret_path(detail: ErrorDetails) -> Path:
+    loc = detail["loc"]
+    member = next(i for i, part in enumerate(loc) if str(part).startswith("SecretFrom"))
+    return model_path(loc[:member])
+
+
+def _finding(source: Source, path: Path, detail: ErrorDetails) -> Finding:
+    kind = detail["type"]
+    value = _value_at(source.data, path)
+    if kind == "secret":
+        return _secret(source, path, value)
+    if kind == "missing":
+        return _missing(source, path)
+    if kind == "extra_forbidden":
+        return _unknown_key(source, path)
+    if kind in ("literal_error", "union_tag_invalid", "union_tag_not_found"):
+        return _not_listed(source, path, detail)
+    context: dict[str, Any] = detail.get("ctx", {})
+    if kind in _LIMITS:
+        key = detail["loc"][-1] == "[key]"
+        expected = _LIMITS[kind].format(**{k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()})
+        about = _doc(path[:-1] if key else path)
+        text = f"{dotted(path)} is {_shown(path[-1] if key else value)}, which is not {expected}"
+        return source.finding("NW007", path, text, value=value, expected=expected, hint=about, key=key)
+    expected = _TYPES.get(kind, "text, a number, true or false")
+    text = f"{dotted(path)} is {_shown(value)}, which is not {expected}"
+    hint = _type_hint(value, path, expected)
+    return source.finding("NW006", path, text, value=value, expected=expected, hint=hint)
+
+
+def _type_hint(value: object, path: Path, expected: str) -> str:
+    if isinstance(value, str) and expected in ("a number", "a whole number"):
+        try:
+            float(value)
+        except ValueError:
+            return f"write a number without a unit; {_doc(path)}"
+        return "take the quotes away"
+    if expected == "text" and isinstance(value, int | float):
+        return f'put it in quotes: "{value}"'
+    return _doc(path)
+
+
+def _secret(source: Source, path: Path, value: object) -> Finding:
+    if isinstance(value, str):
+        text = f"{dotted(path)} holds a secret in plain text"
+        hint = "move it to a file or an environment variable, and replace it: it has been written down here"
+        return source.finding("NW008", path, text, value="***", expected=_PLACE, hint=hint)
+    text = f"{dotted(path)} does not say where the secret is"
+    return source.finding("NW006", path, text, value="***", expected=_PLACE, hint=f"write {_PLACE}")
+
+
+def _missing(source: Source, path: Path) -> Finding:
+    where = dotted(path[:-1]) or "the document"
+    model = model_at(path[:-1])
+    field = next((f for n, f in model.model_fields.items() if (f.alias or n) == path[-1]), None) if model else None
+    example = f" {field.examples[0]}" if field and field.examples else ""
+    about = f": {field.description}" if field and field.description else ""
+    text = f"{path[-1]} is missing from {where}"
+    return source.finding(
+        "NW005", path, text, expected=f"{path[-1]}{about}", hint=f"add `{path[-1]}:{example or ' …'}`"
+    )
+
+
+def _unknown_key(source: Source, path: Path) -> Finding:
+    key = str(path[-1])
+    model = model_at(path[:-1])
+    siblings = _keys(model) if model else []
+    near = did_you_mean(key, siblings)
+    homes = [home for home in _homes().get(key, ()) if home != dotted(path[:-1])]
+    if homes and len(homes) < 4:
+        hint = f"`{key}` belongs under {' or '.join(f'`{home}`' if home else 'the top level' for home in homes)}"
+    elif near:
+        hint = f"did you mean `{near}`?"
+    else:
+        hint = "delete it, or see `narwhal schema fleet`"
+    where = dotted(path[:-1]) or "a fleet file"
+    text = f"{where} has no key {key!r}"
+    return source.finding("NW004", path, text, value=key, expected=f"one of {one_of(siblings)}", hint=hint, key=True)
+
+
+def _not_listed(source: Source, path: Path, detail: ErrorDetails) -> Finding:
+    context: dict[str, Any] = detail.get("ctx", {})
+    if detail["type"].startswith("union_tag"):
+        path = (*path, str(context.get("discriminator", "kind")).strip("'"))
+    allowed = str(context.get("expected_tags") or context.get("expected") or "venv, container, simulated or etcd, file")
+    words = [word.strip(" '") for word in allowed.replace(" or ", ", ").split(",")]
+    value = _value_at(source.data, path)
+    if value is None:
+        return _missing_tag(source, path)
+    near = did_you_mean(value, words)
+    hint = f"did you mean `{near}`?" if near else _doc(path)
+    text = f"{dotted(path)} is {_shown(value)}"
+    return source.finding("NW007", path, text, value=value, expected=f"one of {one_of(words)}", hint=hint)
+
+
+def _missing_tag(source: Source, path: Path) -> Finding:
+    words = {"kind": "venv, container or simulated", "backend": "etcd or file"}[str(path[-1])]
+    text = f"{path[-1]} is missing from {dotted(path[:-1])}"
+    return source.finding("NW005", path, text, expected=words, hint=f"add `{path[-1]}:` with one of {words}")
+
+
+def _value_at(data: Any, path: Path) -> Any:
+    for part in path:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def _shown(value: object) -> str:
+    text = "empty" if value is None else repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _doc(path: Path) -> str:
+    """What the model says about a key; of the list or mapping that holds it, for an item."""
+    while path:
+        model = model_at(path[:-1])
+        for name, field in model.model_fields.items() if model else ():
+            if (field.alias or name) == path[-1] and field.description:
+                return field.description
+        path = path[:-1]
+    return "see `narwhal schema fleet`"
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+@cache
+def _homes() -> dict[str, list[str]]:
+    """Where each key of the schema may stand: key -> paths of the mappings that have it."""
+    homes: dict[str, list[str]] = {}
+    waiting: list[Path] = [()]
+    while waiting:
+        path = waiting.pop(0)
+        model = model_at(path)
+        for key in _keys(model) if model else ():
+            homes.setdefault(key, []).append(dotted(path))
+            waiting.append((*path, key))
+    return homes
