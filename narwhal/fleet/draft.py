@@ -41,8 +41,11 @@ class Draft:
         if path[-1] not in self._raw:
             if field.is_required():
                 raise Unknown(path)
-            return field.get_default(call_default_factory=True)
-        return _wrap(field.annotation, self._raw[path[-1]], path, self._broken)
+            value = field.get_default(call_default_factory=True)
+        else:
+            value = _wrap(field.annotation, self._raw[path[-1]], path, self._broken)
+        self.__dict__[name] = value  # rules read the same few values again and again
+        return value
 
 
 def draft_fleet(data: Any, broken: Collection[Path]) -> Fleet:

@@ -37,7 +37,7 @@ class Migrated:
     """The version it had."""
 
 
-def migrate(source: Source) -> Migrated:
+def migrate_source(source: Source) -> Migrated:
     """Rewrite a fleet file as the current version, comments and order kept.
 
     Raises `SourceError` when it is not YAML, or of a version that is not known.
@@ -68,7 +68,7 @@ def read_current(source: Source) -> Source:
     """The source as the current version: itself, or its migration in memory (places are those of the rewrite)."""
     if not isinstance(source.data, dict) or source.data.get("apiVersion") not in OLD_VERSIONS:
         return source
-    return parse_source(migrate(source).text, source.file)
+    return parse_source(migrate_source(source).text, source.file)
 
 
 def _path(version: str) -> list[Step]:

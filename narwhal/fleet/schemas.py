@@ -15,17 +15,17 @@ from narwhal.fleet.profile import Profile
 
 MODELS: dict[str, type[Document]] = {"fleet": Fleet, "profile": Profile}
 """The documents whose schema is generated here."""
-BASE = "https://narwhal.dev/schemas"
+BASE = "urn:narwhal:schema"
 
 
 def schema_of(name: str) -> dict[str, Any]:
     """The JSON Schema (2020-12) of a document in `MODELS`."""
     model = MODELS[name]
-    schema = _clean(model.model_json_schema(by_alias=True, mode="validation"))
+    schema: dict[str, Any] = _clean(model.model_json_schema(by_alias=True, mode="validation"))
     required = ["apiVersion", *schema.pop("required")]  # a document says its version, though code need not
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"{BASE}/{name}/v1.json",
+        "$id": f"{BASE}:{name}:v1",
         "title": model.__name__,
     }
     return head | schema | {"required": list(dict.fromkeys(required))}
