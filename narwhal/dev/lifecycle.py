@@ -108,14 +108,19 @@ def up(
         except BaseException:
             _take_back(instance, missing)
             raise
-        host = expanded.routers[0]
         return Up(
-            url=base_url("127.0.0.1" if host.bind == "0.0.0.0" else host.bind, host.port),  # noqa: S104
+            url=client_url(expanded),
             admin_url=wanted[ROUTER].url,
             started=tuple(member.start.name for member in missing),
             stopped=tuple(stopped),
             handles=tuple(handles),
         )
+
+
+def client_url(expanded: Expanded) -> str:
+    """Base URL at which clients of this machine reach the router."""
+    router = expanded.routers[0]
+    return base_url("127.0.0.1" if router.bind == "0.0.0.0" else router.bind, router.port)  # noqa: S104
 
 
 def down(instance: Instance, *, deadline_s: float = STOP_DEADLINE_S) -> list[str]:

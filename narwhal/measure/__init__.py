@@ -7,7 +7,7 @@ the outcomes against the targets of a fleet file.
 from narwhal.measure.load import Load, Target
 from narwhal.measure.outcome import Outcome
 from narwhal.measure.schedule import Phase, Planned, poisson
-from narwhal.measure.score import Score, meets, recent_attainment, score, time_to_adapt
+from narwhal.measure.judging import Score, meets, recent_attainment, score, time_to_adapt
 
 __all__ = [
     "Load",

@@ -1,0 +1,141 @@
+"""`narwhal dev`: a fleet on this one machine."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from narwhal.cli.app import app, progress, verb
+from narwhal.cli.output import CommandError, Problem, Result
+
+if TYPE_CHECKING:
+    from narwhal.dev import Instance
+
+group = typer.Typer(
+    name="dev", help="A fleet on this one machine: init, up, verify, status, down.", no_args_is_help=True
+)
+app.add_typer(group)
+
+DirOption = Annotated[
+    Path | None,
+    typer.Option("--dir", help="Instance directory; default: dev/default in $NARWHAL_HOME or ~/.local/share/narwhal."),
+]
+
+
+@contextmanager
+def _instance(directory: Path | None) -> "Iterator[Instance]":
+    """The instance that is meant, with dev mode's errors as the command's."""
+    from narwhal.dev import DevError, Instance, default_directory
+
+    try:
+        yield Instance((directory or default_directory(os.environ)).absolute())
+    except DevError as error:
+        problem = Problem(error.code, error.message, file=error.file, hint=error.hint)
+        raise CommandError(problem, status="failed" if error.failed else "unusable") from None
+
+
+@verb("init", group=group)
+def init(
+    template: Annotated[str | None, typer.Option("--template", help="simulated: engines without a GPU.")] = None,
+    engines: Annotated[int, typer.Option("--engines", min=2, max=8, help="Number of engines.")] = 4,
+    port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Port for clients.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an instance that is not running.")] = False,
+    directory: DirOption = None,
+) -> Result:
+    """Make an instance: a directory with a fleet file of one's own.
+
+    Example: narwhal dev init --engines 4
+    """
+    from narwhal.dev.create import create
+
+    with _instance(directory) as instance:
+        made = create(instance, template=template, engines=engines, port=port, force=force)
+    text = f"{made.why}\nwrote {instance.fleet}: {engines} engines, clients on port {made.port}\nnext: narwhal dev up"
+    return Result(
+        data={"dir": str(instance.path), "template": made.template, "engines": engines, "port": made.port},
+        artifacts=[str(instance.fleet)],
+        text=text,
+    )
+
+
+@verb("up", group=group)
+def up(directory: DirOption = None) -> Result:
+    """Start the engines and the router, and wait until they are ready; what runs already is kept.
+
+    Example: narwhal dev up
+    """
+    from narwhal.dev.lifecycle import up as bring_up
+    from narwhal.dev.report import curl_line
+
+    with _instance(directory) as instance:
+        result = bring_up(instance, progress().say)
+    text = f"{'up' if result.started else 'already up'}: {result.url} for clients, {result.admin_url} for operators"
+    return Result(
+        data={
+            "url": result.url,
+            "admin_url": result.admin_url,
+            "started": list(result.started),
+            "stopped": list(result.stopped),
+            "already_up": not result.started,
+        },
+        text=f"{text}\nnext: narwhal dev verify; or {curl_line(result.url)}",
+    )
+
+
+@verb("verify", group=group)
+def verify(directory: DirOption = None) -> Result:
+    """Prove that every engine answers, that KV moves over every pair, and that routed answers equal local ones.
+
+    Example: narwhal dev verify
+    """
+    from dataclasses import asdict
+
+    from narwhal.dev.lifecycle import client_url
+    from narwhal.dev.verify import verify as look
+
+    with _instance(directory) as instance:
+        expanded = instance.expanded()
+        checks = look(expanded, client_url(expanded))
+    failed = [check for check in checks if not check.passed]
+    return Result(
+        status="findings" if failed else "success",
+        data={"checks": [asdict(check) for check in checks], "passed": not failed},
+        errors=[Problem("verify", f"{check.name}: {check.detail}", hint="narwhal dev status") for check in failed],
+        text="\n".join(f"{'ok    ' if check.passed else 'FAILED'} {check.name}" for check in checks),
+    )
+
+
+@verb("status", group=group)
+def status(directory: DirOption = None) -> Result:
+    """Show each process of the instance: ready, starting, dead or stopped.
+
+    Example: narwhal dev status
+    """
+    from narwhal.dev.lifecycle import states
+
+    with _instance(directory) as instance:
+        rows = states(instance)
+    ready = sum(row["state"] == "ready" for row in rows)
+    lines = [f"{row['name']:<12}{row['state']:<10}{row['pid'] or '–':>8}  {row['url']:<28}{row['log']}" for row in rows]
+    return Result(
+        status="success" if ready == len(rows) else "degraded",
+        data={"processes": rows, "ready": ready},
+        text="\n".join(lines) + (f"\nnext: {'narwhal status' if ready == len(rows) else 'narwhal dev up'}"),
+    )
+
+
+@verb("down", group=group)
+def down(directory: DirOption = None) -> Result:
+    """Stop the processes of the instance, and no other.
+
+    Example: narwhal dev down
+    """
+    from narwhal.dev.lifecycle import down as take_down
+
+    with _instance(directory) as instance:
+        stopped = take_down(instance)
+    text = f"stopped {', '.join(stopped)}" if stopped else "nothing was running"
+    return Result(data={"stopped": stopped}, text=text)

@@ -1,0 +1,39 @@
+"""`narwhal move`: ask for a role, guarded like the controller's own moves."""
+
+from typing import Annotated
+
+import typer
+
+from narwhal.cli.admin import FleetOption, RouterOption, router_admin
+from narwhal.cli.app import verb
+from narwhal.cli.output import CommandError, Problem, Result
+
+
+@verb("move")
+def move(
+    engine: Annotated[str, typer.Argument(help="Engine to move, such as gpu-1/0; with --swap the first of two.")],
+    role: Annotated[str, typer.Argument(help="prefill or decode; with --swap the second engine.")],
+    swap: Annotated[bool, typer.Option("--swap", help="Two engines exchange their roles.")] = False,
+    router: RouterOption = None,
+    fleet: FleetOption = None,
+) -> Result:
+    """Give an engine a role, or have two exchange theirs; pins, floors and holds are respected.
+
+    Examples: narwhal move gpu-1/0 decode; narwhal move --swap gpu-1/0 gpu-2/3
+    """
+    if not swap and role not in ("prefill", "decode"):
+        raise CommandError(
+            Problem("role", f"{role!r} is no role", field="ROLE", hint="write prefill or decode, or use --swap")
+        )
+    with router_admin(router, fleet) as admin:
+        decision = admin.swap(engine, role) if swap else admin.move(engine, role)
+    decision = decision.get("decision", decision)
+    outcome, reason = decision.get("outcome"), decision.get("reason", "")
+    if outcome != "moved":
+        raise CommandError(
+            Problem("held", f"nothing was moved ({outcome}): {reason}", hint="narwhal why"),
+            status="failed",
+            data=decision,
+        )
+    moves = ", ".join(f"{row['engine']} {row['source']} → {row['target']}" for row in decision["moves"])
+    return Result(data=decision, text=f"moved {moves}: {reason}")

@@ -1,0 +1,32 @@
+"""`narwhal status` and `narwhal why`: what the router does, and why."""
+
+from narwhal.cli.admin import FleetOption, RouterOption, router_admin
+from narwhal.cli.app import verb
+from narwhal.cli.output import Result
+
+
+@verb("status")
+def status(router: RouterOption = None, fleet: FleetOption = None) -> Result:
+    """Show the split, the load against its targets, the queue and every engine.
+
+    Example: narwhal status --router http://127.0.0.1:8001
+    """
+    from narwhal.diagnose import status_lines
+
+    with router_admin(router, fleet) as admin:
+        state = admin.state()
+    well = all(engine["state"] == "live" for engine in state["engines"])
+    return Result(status="success" if well else "degraded", data=state, text="\n".join(status_lines(state)))
+
+
+@verb("why")
+def why(router: RouterOption = None, fleet: FleetOption = None) -> Result:
+    """Explain the last move, and what held back every better split since, in words and numbers.
+
+    Example: narwhal why --fleet fleet.yaml
+    """
+    from narwhal.diagnose import explain
+
+    with router_admin(router, fleet) as admin:
+        moves, held = admin.moves(), admin.decisions(held=True)
+    return Result(data={"moves": moves, "held": held}, text="\n".join(explain(moves, held)))

@@ -1,0 +1,138 @@
+"""Proving that an instance does what it is for: equal answers, whichever engines a request crosses."""
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+from narwhal.dev.ask import ask
+from narwhal.fleet import EngineSpec, Expanded
+
+Json = dict[str, Any]
+_TOKENS = 12
+_PROMPT = "Narwhals turn with the tide, and the split turns with the traffic. " * 6
+_MESSAGES = [{"role": "user", "content": _PROMPT}]
+_AT_A_TIME = 4
+_PRODUCE = {
+    "do_remote_decode": True,
+    "do_remote_prefill": False,
+    "remote_engine_id": None,
+    "remote_block_ids": None,
+    "remote_host": None,
+    "remote_port": None,
+}
+"""What leg 1 says so that its engine keeps the KV for another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    passed: bool
+    detail: str = ""
+    """Why it did not pass; empty when it did."""
+
+
+def verify(expanded: Expanded, router_url: str) -> list[Check]:
+    """Ask every engine, move KV over every directed pair, and send a completion and a chat through the router.
+
+    Every answer is compared with the one that the first engine gives alone. Nothing is raised for what does not
+    answer: it is a check that did not pass.
+    """
+    model = expanded.fleet.model.name
+    engines = expanded.engines
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        local = list(pool.map(lambda engine: _try(lambda: _local(engine, model)), engines))
+        wanted = next((answer for answer, _ in local if answer is not None), None)
+        checks = [
+            _compare(f"{engine.id} answers", answer, wanted, error)
+            for engine, (answer, error) in zip(engines, local, strict=True)
+        ]
+        pairs = list(permutations(engines, 2))
+        handed = pool.map(lambda pair: _try(lambda: _two_legs(pair[0], pair[1], model)), pairs)
+        checks += [
+            _compare(f"{producer.id} hands over to {consumer.id}", answer, wanted, error)
+            for (producer, consumer), (answer, error) in zip(pairs, handed, strict=True)
+        ]
+    return checks + _routed(router_url, engines[0].url, model)
+
+
+def _routed(router_url: str, engine_url: str, model: str) -> list[Check]:
+    chat = {key: value for key, value in _body(model).items() if key != "prompt"} | {"messages": _MESSAGES}
+    bodies = {"/v1/completions": _body(model), "/v1/chat/completions": chat}
+    return [
+        _routed_check(router_url, engine_url, route, body, stream=stream)
+        for route, body in bodies.items()
+        for stream in (False, True)
+    ]
+
+
+def _routed_check(router_url: str, engine_url: str, route: str, body: Json, *, stream: bool) -> Check:
+    read = _streamed_text if stream else _text
+    wanted, no_local = _try(lambda: _text(_post(engine_url, route, body)))
+    answer, error = _try(lambda: read(_post(router_url, route, {**body, "stream": stream})))
+    return _compare(f"router {route} {'streamed' if stream else 'buffered'}", answer, wanted, error or no_local)
+
+
+def _local(engine: EngineSpec, model: str) -> str:
+    return _text(_post(engine.url, "/v1/completions", _body(model)))
+
+
+def _two_legs(producer: EngineSpec, consumer: EngineSpec, model: str) -> str:
+    """The answer of `consumer` from KV that `producer` computed, through the engines' own HTTP."""
+    first = {**_body(model), "max_tokens": 1, "kv_transfer_params": _PRODUCE}
+    handoff = json.loads(_post(producer.url, "/v1/completions", first)).get("kv_transfer_params")
+    if not isinstance(handoff, dict):
+        raise ValueError("leg 1 answered without kv_transfer_params")
+    return _text(_post(consumer.url, "/v1/completions", {**_body(model), "kv_transfer_params": handoff}))
+
+
+def _body(model: str) -> Json:
+    return {"model": model, "prompt": _PROMPT, "max_tokens": _TOKENS, "temperature": 0, "ignore_eos": True}
+
+
+def _post(url: str, route: str, body: Json) -> bytes:
+    status, raw = ask(url, route, body)
+    if status != 200:
+        raise ValueError(f"status {status}: {raw[:200].decode(errors='replace')}")
+    return raw
+
+
+def _text(raw: bytes) -> str:
+    choice = json.loads(raw)["choices"][0]
+    return str(choice["message"]["content"] if "message" in choice else choice["text"])
+
+
+def _streamed_text(raw: bytes) -> str:
+    text = ""
+    events = [event for event in raw.decode().split("\n\n") if event.startswith("data: ")]
+    if not events or events[-1] != "data: [DONE]":
+        raise ValueError("the stream did not end with [DONE]")
+    for event in events[:-1]:
+        chunk = json.loads(event.removeprefix("data: "))
+        if "error" in chunk:
+            raise ValueError(str(chunk["error"].get("message", chunk["error"])))
+        for choice in chunk["choices"]:
+            text += choice["delta"].get("content") or "" if "delta" in choice else choice["text"]
+    return text
+
+
+def _try(work: Callable[[], str]) -> tuple[str | None, str]:
+    """The answer, or None and what went wrong in one line."""
+    try:
+        return work(), ""
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        return None, str(error) or repr(error)
+
+
+def _compare(name: str, answer: str | None, wanted: str | None, error: str) -> Check:
+    if answer is None:
+        return Check(name, False, error)
+    if wanted is None:
+        return Check(name, False, f"there is no local answer to compare with: {error}")
+    if answer != wanted:
+        return Check(name, False, f"answered {answer!r}, one engine alone answers {wanted!r}")
+    return Check(name, True)
