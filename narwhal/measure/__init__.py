@@ -4,10 +4,10 @@
 the outcomes against the targets of a fleet file.
 """
 
+from narwhal.measure.judging import Score, meets, recent_attainment, score, time_to_adapt
 from narwhal.measure.load import Load, Target
 from narwhal.measure.outcome import Outcome
 from narwhal.measure.schedule import Phase, Planned, poisson
-from narwhal.measure.judging import Score, meets, recent_attainment, score, time_to_adapt
 
 __all__ = [
     "Load",
