@@ -51,7 +51,7 @@ class Decision(msgspec.Struct, frozen=True):
     t: float
     """When, in seconds on the driver's clock."""
     trigger: str
-    """`step`, `urgency`, `floor`, `operator`."""
+    """`step`, `urgency`, `floor`, `operator`, or `driver` (a move could not be carried out)."""
     policy: str
     prefill: int
     """Live prefill engines before."""

@@ -1,0 +1,70 @@
+"""Which engines would move, in which order, and what each number of them changes.
+
+The half-moved engine comes first (it still holds work of the role it goes to), then the emptiest; ties by id. An
+engine that a guard holds comes after all others, so that a batch shrinks only when nobody else is there.
+"""
+
+from narwhal.control import guards
+from narwhal.control.events import Role
+from narwhal.control.load import by_role, pace, reference, speed
+from narwhal.control.score import Change
+from narwhal.control.state import Engine, Pool, Settings
+
+
+class Donors:
+    """The donors of one evaluation, in both directions."""
+
+    def __init__(self, pool: Pool, settings: Settings, t: float) -> None:
+        prefill, decode = by_role(pool)
+        tpot_s = settings.slo.tpot_s
+        self._tpot_s = tpot_s
+        self._base = reference(pool)
+        live = [engine for engine in prefill + decode if engine.pin is None]
+        self.most = max(2, len(live) // 4)
+        """k: most engines of one decision."""
+
+        def order(engine: Engine, target: Role) -> tuple[bool, bool, float, str]:
+            held = not all(guard.passed for guard in guards.of_engine(engine, target, settings, t))
+            if target == "prefill":
+                return held, not engine.prefills, engine.occupancy(tpot_s), engine.id
+            return held, not engine.streams, engine.backlog_s(t), engine.id
+
+        self._order: dict[Role, list[Engine]] = {
+            "prefill": sorted(filter(_movable, decode), key=lambda engine: order(engine, "prefill"))[: self.most],
+            "decode": sorted(filter(_movable, prefill), key=lambda engine: order(engine, "decode"))[: self.most],
+        }
+        controller = settings.controller
+        self._spare: dict[Role, int] = {
+            "prefill": len(decode) - max(controller.min_decode, 1),
+            "decode": len(prefill) - max(controller.min_prefill, 1),
+        }
+
+    def to(self, target: Role, count: int) -> list[Engine]:
+        """The first `count` donors towards `target`; fewer where there are no more."""
+        return self._order[target][: max(count, 0)]
+
+    def available(self, target: Role) -> int:
+        """How many engines could go to `target` without leaving the other role below its floor."""
+        return max(min(len(self._order[target]), self._spare[target]), 0)
+
+    def changes(self, target: Role, most: int) -> list[Change]:
+        """What moving one, two, … donors towards `target` changes; at most `most` of them."""
+        changes: list[Change] = []
+        total = Change()
+        for engine in self.to(target, min(most, self.available(target))):
+            if target == "prefill":
+                total = Change(
+                    total.engines + 1,
+                    total.speed + speed(engine, self._base),
+                    total.occupancy + engine.occupancy(self._tpot_s),
+                    total.pace + pace(engine, self._tpot_s),
+                )
+            else:
+                total = Change(total.engines - 1, total.speed - speed(engine, self._base))
+            changes.append(total)
+        return changes
+
+
+def _movable(engine: Engine) -> bool:
+    """Whether an engine may be proposed at all: not pinned, and no lifecycle hold."""
+    return engine.pin is None and guards.lifecycle(engine).passed

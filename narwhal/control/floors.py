@@ -1,0 +1,62 @@
+"""Floor repair: a role below its configured floor gets one engine per monitor pass, before anything else."""
+
+from dataclasses import dataclass
+
+from narwhal.control import guards
+from narwhal.control.events import Role
+from narwhal.control.load import by_role
+from narwhal.control.records import Guard
+from narwhal.control.state import Engine, Pool, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A floor that is broken, and what would repair it."""
+
+    target: Role
+    live: int
+    """Live engines of the role."""
+    floor: int
+    donor: Engine | None
+    """The engine that goes there; None when every one is needed where it is, or held."""
+    asked: tuple[Guard, ...]
+
+
+def broken(pool: Pool, settings: Settings) -> Role | None:
+    """The role that is below its floor, prefill first. None where all is well, or one engine serves both roles."""
+    prefill, decode = pool.split()
+    if prefill + decode <= 1:
+        return None
+    if prefill < settings.controller.min_prefill:
+        return "prefill"
+    return "decode" if decode < settings.controller.min_decode else None
+
+
+def repair(pool: Pool, settings: Settings, t: float) -> Repair | None:
+    """The repair of a broken floor. Skips cooldown and dwell, never pins, lifecycle holds or the resident cap."""
+    target = broken(pool, settings)
+    if target is None:
+        return None
+    prefill, decode = by_role(pool)
+    live, others = (prefill, decode) if target == "prefill" else (decode, prefill)
+    controller = settings.controller
+    floor, other_floor = controller.min_prefill, controller.min_decode
+    if target == "decode":
+        floor, other_floor = other_floor, floor
+    asked: list[Guard] = []
+    donor = None
+    # An empty role is worse than a short one: it may take the other below its floor, but never to nothing.
+    if len(others) > (other_floor if live else 1):
+        for engine in sorted(others, key=lambda other: _emptiness(other, target, settings, t)):
+            checks = [guards.pin(engine, target), guards.lifecycle(engine), guards.residents(engine, settings)]
+            asked += checks
+            if all(check.passed for check in checks):
+                donor = engine
+                break
+    return Repair(target, len(live), floor, donor, tuple(asked))
+
+
+def _emptiness(engine: Engine, target: Role, settings: Settings, t: float) -> tuple[bool, float, str]:
+    if target == "prefill":
+        return not engine.prefills, engine.occupancy(settings.slo.tpot_s), engine.id
+    return not engine.streams, engine.backlog_s(t), engine.id

@@ -1,0 +1,92 @@
+"""What every move passes, whatever the policy: one function for each guard, each with its numbers.
+
+A guard's name is its key in the fleet file where it has one. Values are finite, so that records stay plain JSON.
+"""
+
+from narwhal.control.events import Role
+from narwhal.control.records import Guard
+from narwhal.control.state import Engine, Pool, Settings
+
+LONG_AGO_S = 1e6
+"""How old a role is said to be that an engine never was moved to, in seconds."""
+
+
+def pin(engine: Engine, target: Role) -> Guard:
+    """A pinned engine never leaves its role."""
+    passed = engine.pin is None or engine.pin == target
+    return Guard("pin", passed, 0.0 if passed else 1.0, 0.0, engine.id)
+
+
+def lifecycle(engine: Engine) -> Guard:
+    """An engine that is ejected, draining, suspected, not admitted yet, or between two roles does not move.
+
+    The guard carries the name of the state that holds it; `lifecycle` when none does.
+    """
+    states = {
+        "unadmitted": not engine.admitted,
+        "ejected": engine.ejected,
+        "draining": engine.draining,
+        "suspected": engine.suspected,
+        "moving": engine.moving is not None,
+    }
+    held = next((name for name, on in states.items() if on), "")
+    return Guard(held or "lifecycle", not held, 1.0 if held else 0.0, 0.0, engine.id)
+
+
+def dwell(engine: Engine, settings: Settings, t: float) -> Guard:
+    """An engine stays in a role it was moved to for a while."""
+    age_s, limit_s = min(t - engine.role_since_t, LONG_AGO_S), settings.controller.thresholds.dwell_s
+    return Guard("dwell_s", age_s >= limit_s, age_s, limit_s, engine.id)
+
+
+def residents(engine: Engine, settings: Settings) -> Guard:
+    """A decode engine with more resident streams than the cap does not move; a cap of 0 is none."""
+    limit = settings.controller.thresholds.flip_resident_guard
+    passed = limit == 0 or engine.role != "decode" or engine.streams <= limit
+    return Guard("flip_resident_guard", passed, float(engine.streams), float(limit), engine.id)
+
+
+def cooldown(settings: Settings, t: float, last_t: float) -> Guard:
+    """Time between two decisions that move engines from prefill to decode; `last_t` is that of the last one."""
+    age_s, limit_s = min(t - last_t, LONG_AGO_S), settings.controller.thresholds.cooldown_s
+    return Guard("cooldown_s", age_s >= limit_s, age_s, limit_s)
+
+
+def floor(pool: Pool, settings: Settings, source: Role, engines: int) -> Guard:
+    """The role that gives `engines` away keeps its floor of live engines."""
+    prefill, decode = pool.split()
+    left = (prefill if source == "prefill" else decode) - engines
+    controller = settings.controller
+    limit = controller.min_prefill if source == "prefill" else controller.min_decode
+    return Guard(f"min_{source}", left >= limit, float(left), float(limit))
+
+
+def hold(pool: Pool) -> Guard:
+    """The operator froze role moves."""
+    return Guard("hold", not pool.hold, 1.0 if pool.hold else 0.0, 0.0)
+
+
+def advisory(settings: Settings) -> Guard:
+    """The controller records and does not act."""
+    on = settings.controller.advisory
+    return Guard("advisory", not on, 1.0 if on else 0.0, 0.0)
+
+
+def of_engine(engine: Engine, target: Role, settings: Settings, t: float) -> list[Guard]:
+    """All that one donor passes."""
+    return [pin(engine, target), lifecycle(engine), dwell(engine, settings, t), residents(engine, settings)]
+
+
+def shrink(
+    donors: list[Engine], target: Role, settings: Settings, pool: Pool, t: float
+) -> tuple[list[Engine], list[Guard]]:
+    """The donors that pass, and what was asked: each passes its own guards and the floor, or the batch shrinks."""
+    asked: list[Guard] = []
+    passed: list[Engine] = []
+    for engine in donors:
+        source: Role = "decode" if target == "prefill" else "prefill"
+        guards = [*of_engine(engine, target, settings, t), floor(pool, settings, source, len(passed) + 1)]
+        asked += guards
+        if all(guard.passed for guard in guards):
+            passed.append(engine)
+    return passed, asked
