@@ -5,7 +5,6 @@ router's shell, with real sockets and time, and the simulator, with neither.
 """
 
 from narwhal.control.control import Control
-from narwhal.control.control import Control
 from narwhal.control.curves import Curves
 from narwhal.control.state import Settings
 
