@@ -63,7 +63,8 @@ class Facts:
     @cached_property
     def hosts_complete(self) -> bool:
         """Whether every host is known by name."""
-        return len(self.hosts) == len(known(lambda: self.fleet.hosts) or ())
+        listed = known(lambda: self.fleet.hosts)
+        return listed is not None and len(self.hosts) == len(listed)
 
     @cached_property
     def engines(self) -> list[EngineFact]:

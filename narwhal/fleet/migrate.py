@@ -96,6 +96,14 @@ def _rename(tree: Tree, old: str, new: str, where: str = "") -> list[str]:
     return [f"{where}{old} -> {where}{new}"]
 
 
+def _nest(tree: Tree, key: str, inner: str) -> None:
+    """Make the value of `key` that of `inner` in a mapping of its own; the comment goes with the value."""
+    mapping = CommentedMap({inner: tree[key]})
+    if isinstance(tree, CommentedMap) and key in tree.ca.items:
+        mapping.ca.items[inner] = tree.ca.items.pop(key)
+    tree[key] = mapping
+
+
 def _section(tree: Tree, key: str) -> Tree:
     part = tree.get(key)
     return part if isinstance(part, MutableMapping) else {}
@@ -118,7 +126,7 @@ def _from_v1alpha1(tree: Tree) -> list[str]:
     changes += _rename(routers, "api_port", "port", "routers.")
     if "admin_port" in routers and "admin" not in routers:
         changes += _rename(routers, "admin_port", "admin", "routers.")
-        routers["admin"] = CommentedMap(port=routers["admin"])
+        _nest(routers, "admin", "port")
         changes[-1] = "routers.admin_port -> routers.admin.port"
     tree["apiVersion"] = API_VERSION
     return [*changes, f"apiVersion -> {API_VERSION}"]

@@ -50,6 +50,7 @@ class Profile(Document):
     """Curves and limits of one kind of engine."""
 
     kind: Literal["Profile"]
+    """This is a profile."""
     name: str
     """Name, as `--profile` and `--curves` take it."""
     source: str

@@ -178,7 +178,7 @@ def _not_listed(source: Source, path: Path, detail: ErrorDetails) -> Finding:
     allowed = str(context.get("expected_tags") or context.get("expected") or "venv, container, simulated or etcd, file")
     words = [word.strip(" '") for word in allowed.replace(" or ", ", ").split(",")]
     value = _value_at(source.data, path)
-    if value is None:
+    if value is None and detail["type"].startswith("union_tag"):
         return _missing_tag(source, path)
     near = did_you_mean(value, words)
     hint = f"did you mean `{near}`?" if near else _doc(path)

@@ -20,7 +20,7 @@ class Fleet(Document):
     metadata: Metadata
     """Name and revision."""
     model: ModelSpec
-    """The model that every engine serves."""
+    """What is served."""
     slo: Slo
     """What clients are promised."""
     hosts: Annotated[list[Host], Field(min_length=1)]

@@ -40,7 +40,7 @@ class Serving(Model):
     prefill_in_flight: Annotated[int, Field(ge=1)] = 2
     """Prompts that an engine is given at a time; more only while they fit into one batch of tokens."""
     queue: Queue = Field(default_factory=Queue)
-    """Prompts that wait in the router."""
+    """How many prompts may wait, and how long."""
     deadlines: Deadlines = Field(default_factory=Deadlines)
     """How long the router waits for an engine."""
     max_retries: Annotated[int, Field(ge=0, le=10)] = 2

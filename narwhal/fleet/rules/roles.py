@@ -61,6 +61,10 @@ def split_holds_the_pins(facts: Facts) -> Iterator[Hit]:
 )
 def floors_can_hold(facts: Facts) -> Iterator[Hit]:
     """Floors fit the fleet and its pins; a fleet of one engine serves both roles with it and has none."""
+    yield from _floor_hits(facts)
+
+
+def _floor_hits(facts: Facts) -> Iterator[Hit]:
     total, controller = facts.engine_total(), facts.fleet.controller
     if total < 2:
         return
@@ -84,11 +88,13 @@ def floors_can_hold(facts: Facts) -> Iterator[Hit]:
     fix="Start at the floor or above, or lower the floor.",
 )
 def split_keeps_the_floors(facts: Facts) -> Iterator[Hit]:
-    """The split gives each role its floor; a fleet of one engine has none."""
+    """The split gives each role its floor, where the floors can hold; a fleet of one engine has none."""
     total, split, controller = facts.engine_total(), facts.fleet.split, facts.fleet.controller
+    if any(_floor_hits(facts)):
+        return
     floors = (("prefill", split.prefill, controller.min_prefill), ("decode", split.decode, controller.min_decode))
     for role, places, floor in floors:
-        if total > 1 and places < floor <= total:
+        if total > 1 and places < floor:
             text = f"the split gives {role} {places} engines, and min_{role} is {floor}"
             yield Hit(("split", role), text, f"at least {floor}", places)
 

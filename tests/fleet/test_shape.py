@@ -1,0 +1,75 @@
+"""Schema and meaning in one run: nothing that is broken hides anything else."""
+
+import pytest
+
+from tests.fleet.fleets import BASE, broken, findings, place_of
+
+TEN = [
+    ("metadata: {name: lab}", "metadata: {name: lab, revison: x}", "NW004", "revison"),
+    ("  tpot_s: 0.05", "  tpot_s: fast", "NW006", "fast"),
+    ("up_to_tokens: 4000", "up_to_tokens: 500", "NW052", "500, ttft_s: 2.0"),
+    ("  kv_lease_s: 30", "  kv_lease_s: 0.5", "NW007", "0.5\n  port_base"),
+    ("  max_num_batched_tokens: 2048", "  max_num_batched_tokens: 10", "NW029", "10\n  gpu_mem"),
+    ("  prefill: 3", "  prefill: 2", "NW030", "split:"),
+    ("  standby: edge-2", "  standby: edge-3", "NW012", "edge-3"),
+    ("    bind: loopback", "    bind: loopback\n    token: swordfish", "NW008", "swordfish"),
+    ("[images.example.org]", "[http://x]", "NW057", "http://x"),
+    ("    window_s: 30", "    window_s: 9", "NW060", "9\n    evidence_span"),
+    ("    overflow: false", "    overflow: true", "NW063", "true\nprofiles"),
+]
+
+
+def test_a_file_with_many_mistakes_gives_them_all_in_one_run() -> None:
+    text = BASE
+    for old, new, _, _ in TEN:
+        text = broken(old, new, text)
+    found = [(f.id, f.line, f.column) for f in findings(text)]
+    expected = [(id_, *place_of(text, piece)) for _, _, id_, piece in TEN]
+    assert found == sorted(expected, key=lambda f: f[1:])
+    assert len(found) > 10
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("hosts:\n", "hosts: nobody\nhost:\n"),
+        ("engines:\n  runtime", "engines: []\nengine:\n  runtime"),
+        ("  runtime: {kind: venv, package: vllm==0.26.0}", "  runtime: vllm"),
+        ("routers:\n", "routers: 3\nrouter:\n"),
+        ("controller:\n", "controller: on\ncontrol:\n"),
+        ("split:\n", "split: even\nsplits:\n"),
+        ("slo:\n", "slo: 1\nslos:\n"),
+        ("name: gpu-1, ", ""),
+        ("name: gpu-2, ", "name: [x], "),
+    ],
+)
+def test_rules_bear_any_broken_section(old: str, new: str) -> None:
+    found = findings(broken(old, new))
+    assert found
+    assert all(f.id in ("NW004", "NW005", "NW006", "NW007") for f in found), found
+
+
+def test_a_broken_host_does_not_hide_rules_about_others() -> None:
+    text = broken("{name: gpu-1, ssh: {address: 10.0.0.1, user: ops}", "{name: gpu-1, ssh: {address: 5, user: ops}")
+    text = broken("address: 10.0.0.9, user", "address: 10.0.0.8, user", text)
+    assert [f.id for f in findings(text)] == ["NW006", "NW011"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "hint"),
+    [
+        ("  kv_lease_s: 30", "  kv_leas_s: 30", "did you mean `kv_lease_s`?"),
+        ("  kv_lease_s: 30", "  dwell_s: 30", "`dwell_s` belongs under `controller.thresholds`"),
+        ("  tpot_s: 0.05", '  tpot_s: "0.05"', "take the quotes away"),
+        ("  tpot_s: 0.05", "  tpot_s: 50ms", "write a number without a unit"),
+        ("{name: lab}", "{name: lab, revision: 7}", 'put it in quotes: "7"'),
+        ("backend: etcd", "backend: ectd", "did you mean `etcd`?"),
+        ("kind: venv", "kind: vnev", "did you mean `venv`?"),
+        ("  primary: edge-1", "  primary: edge1", "did you mean `edge-1`?"),
+        ("prior: 8b-h100", "prior: 8bh100", "did you mean `8b-h100`?"),
+        ("apiVersion: narwhal/v1\n", "", "write `apiVersion: narwhal/v1`"),
+    ],
+)
+def test_a_finding_says_what_to_write(old: str, new: str, hint: str) -> None:
+    found = findings(broken(old, new))
+    assert any(hint in f.hint for f in found), found
