@@ -34,10 +34,7 @@ def meets(outcome: Outcome, slo: Slo) -> bool:
     """Whether a request was served within both targets. An answer of one token has no gap to miss."""
     if outcome.result != "served" or outcome.ttft_s is None:
         return False
-    return (
-        outcome.ttft_s <= slo.ttft_for(outcome.planned.prompt_tokens)
-        and (outcome.tpot_s or 0.0) <= slo.tpot_s
-    )
+    return outcome.ttft_s <= slo.ttft_for(outcome.planned.prompt_tokens) and (outcome.tpot_s or 0.0) <= slo.tpot_s
 
 
 def score(outcomes: Sequence[Outcome], slo: Slo) -> Score:

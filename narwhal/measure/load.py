@@ -1,14 +1,13 @@
 """Open-loop load: every request is sent at its planned time, whatever became of the ones before it."""
 
 import asyncio
-import contextlib
 import random
 import resource
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 
 from narwhal.measure.outcome import Outcome
 from narwhal.measure.schedule import Planned
@@ -54,11 +53,11 @@ class Load:
         self._on_end = on_end
         self._running: dict[int, CompletionProtocol] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
-        self._numbers = count()
         self._connecting: set[asyncio.Task[None]] = set()
         self._started_t = 0.0
-        self._cancelled = asyncio.Event()
-        self._idle = asyncio.Event()
+        self._unsent = deque(schedule)
+        self._next_send: asyncio.TimerHandle | None = None
+        self._over = asyncio.Event()
 
     @property
     def in_flight(self) -> int:
@@ -78,37 +77,35 @@ class Load:
         _raise_file_limit()
         self._started_t = time.monotonic()
         try:
-            for planned in self.schedule:
-                if await self._pause_until(planned.t_s):
-                    break
-                self._send(planned)
-            while self._running:
-                self._idle.clear()
-                await self._idle.wait()
+            self._send_due()
+            await self._over.wait()
         finally:
             self.cancel()
         return self.outcomes
 
     def cancel(self) -> None:
         """Send nothing more, and give up what is running."""
-        self._cancelled.set()
+        if self._next_send is not None:
+            self._next_send.cancel()
+        self._unsent.clear()
         for protocol in list(self._running.values()):
             protocol.end("cancelled by the client", cancelled=True)
         for task in self._connecting:
             task.cancel()
+        self._over.set()
 
-    async def _pause_until(self, t_s: float) -> bool:
-        """Wait for a time of the schedule; True when the load was cancelled."""
-        delay_s = t_s - self.elapsed_s()
-        if delay_s > 0:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._cancelled.wait(), delay_s)
-        else:
-            await asyncio.sleep(0)
-        return self._cancelled.is_set()
+    def _send_due(self) -> None:
+        """Send all that is due, then sleep until the next is: one wake-up, however many came due meanwhile."""
+        while self._unsent and self._unsent[0].t_s <= self.elapsed_s():
+            self._send(self._unsent.popleft())
+        if self._unsent:
+            delay_s = self._unsent[0].t_s - self.elapsed_s()
+            self._next_send = asyncio.get_running_loop().call_later(max(delay_s, 0.0), self._send_due)
+        elif not self._running:
+            self._over.set()
 
     def _send(self, planned: Planned) -> None:
-        number = next(self._numbers)
+        number = len(self.outcomes)
         outcome = Outcome(planned, self.elapsed_s())
         self.outcomes.append(outcome)
         request = _request(self.target, planned, self._prompts.take(number, planned.prompt_tokens))
@@ -132,8 +129,8 @@ class Load:
     def _ended(self, number: int, outcome: Outcome) -> None:
         del self._running[number]
         self._timers.pop(number).cancel()
-        if not self._running:
-            self._idle.set()
+        if not self._running and not self._unsent:
+            self._over.set()
         if self._on_end is not None:
             self._on_end(outcome)
 

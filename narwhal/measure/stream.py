@@ -8,6 +8,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from typing import cast
 
 import httptools
 
@@ -42,9 +43,8 @@ class CompletionProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the request."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.write(self._request)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one, but does not say so
+        self._transport.write(self._request)
         self._request = b""
 
     def data_received(self, data: bytes) -> None:
@@ -100,9 +100,7 @@ class CompletionProtocol(asyncio.Protocol):
             outcome.tokens = int(usage[1])
         if b'"error"' in events and _ERROR.search(events):
             self._error_body = events[:_ERROR_BYTES]
-            self.end(
-                _message(events.partition(b"data:")[2].partition(b"\n\n")[0]) or "error event in the stream"
-            )
+            self.end(_message(events.partition(b"data:")[2].partition(b"\n\n")[0]) or "error event in the stream")
         elif _DONE in events[-32:]:
             self._done = True
 

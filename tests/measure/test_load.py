@@ -2,6 +2,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import uvloop
 
 from narwhal.measure import Load, Outcome, Planned, Target
 from tests.measure.servers import DONE, END, Handler, chunk, event, head, plain, send, serving, token, usage
@@ -12,7 +13,7 @@ def play(handler: Handler, schedule: list[Planned], **options: Any) -> list[Outc
         async with serving(handler) as port:
             return await Load(Target("127.0.0.1", port, "m"), schedule, **options).run()
 
-    return asyncio.run(asyncio.wait_for(run(), 60))
+    return uvloop.run(asyncio.wait_for(run(), 60))
 
 
 def one(handler: Handler, **options: Any) -> Outcome:
@@ -127,7 +128,7 @@ def test_nobody_listening_is_a_failure_with_its_reason() -> None:
             pass
         return await Load(Target("127.0.0.1", port, "m"), [Planned(0.0, 1, 1, "test")]).run()
 
-    (outcome,) = asyncio.run(run())
+    (outcome,) = uvloop.run(run())
     assert outcome.result == "failed"
     assert "cannot connect" in outcome.error
 
@@ -160,7 +161,7 @@ def test_a_stuck_server_does_not_delay_later_sends() -> None:
         async with serving(handler) as port:
             return await Load(Target("127.0.0.1", port, "m"), schedule).run()
 
-    outcomes = asyncio.run(asyncio.wait_for(run(), 60))
+    outcomes = uvloop.run(asyncio.wait_for(run(), 60))
     assert [outcome.result for outcome in outcomes] == ["served"] * 30  # answered only once all had been sent
     assert all(outcome.lag_s >= 0 for outcome in outcomes)
 
@@ -192,5 +193,5 @@ def test_cancelling_closes_what_runs_and_sends_nothing_more() -> None:
             assert load.in_flight == 0
             return outcomes
 
-    (outcome,) = asyncio.run(asyncio.wait_for(run(), 60))
+    (outcome,) = uvloop.run(asyncio.wait_for(run(), 60))
     assert outcome.result == "cancelled"
