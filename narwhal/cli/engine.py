@@ -1,0 +1,88 @@
+"""`narwhal engine`: engine processes."""
+
+from typing import Annotated
+
+import typer
+
+from narwhal.cli.app import app, verb
+from narwhal.cli.output import CommandError, Problem, Result
+
+group = typer.Typer(name="engine", help="Engine processes: simulate.", no_args_is_help=True)
+app.add_typer(group)
+
+FaultOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fault",
+        help='A fault from the start on, as JSON: {"kind": "slow", "factor": 3, "duration_s": 10}. Kinds: crash, hang '
+        "(scope all|prefill|decode), slow (factor), refuse, status (code, leg 1|2), cut_stream (after_tokens), "
+        "corrupt_kv (side producer|consumer), drop_peer (engine). count and duration_s limit it. May be repeated; "
+        "POST, GET and DELETE /simulate/faults do the same while it runs.",
+    ),
+]
+
+
+@verb("simulate", group=group)
+def simulate(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="HTTP port; 0: any.")] = 8100,
+    side_channel_port: Annotated[int, typer.Option(min=0, max=65535, help="Port for KV; 0: any.")] = 5600,
+    side_channel_host: Annotated[str | None, typer.Option(help="Address for peers; default: --host.")] = None,
+    model: Annotated[str, typer.Option(help="Name of the model.")] = "simulated",
+    profile: Annotated[str, typer.Option(help="Timing: a shipped profile's name, or a path.")] = "demo",
+    speed: Annotated[float, typer.Option(min=0.001, help="Factor on all speeds: 2 halves every time.")] = 1.0,
+    max_model_len: Annotated[int, typer.Option(min=1, help="Longest prompt plus output, in tokens.")] = 16384,
+    max_num_seqs: Annotated[int | None, typer.Option(min=1, help="Most requests in a batch; default: profile.")] = None,
+    max_num_batched_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Most tokens in a step; default: profile.")
+    ] = None,
+    kv_lease_s: Annotated[float, typer.Option(min=0.1, help="How long KV is kept for another engine.")] = 30.0,
+    bandwidth_bytes_per_s: Annotated[
+        float | None, typer.Option(min=1, help="Bandwidth of handoffs; default: profile.")
+    ] = None,
+    stream_interval: Annotated[int, typer.Option(min=1, help="Tokens in a chunk of a stream.")] = 1,
+    max_num_queued_reqs: Annotated[int | None, typer.Option(min=1, help="Most requests; one more gets 503.")] = None,
+    shutdown_timeout: Annotated[float, typer.Option(min=0, help="Seconds that streams go on after SIGTERM.")] = 0.0,
+    keep_alive_s: Annotated[float, typer.Option(min=0.1, help="How long an idle connection stays open.")] = 5.0,
+    enable_request_id_headers: Annotated[
+        bool, typer.Option("--enable-request-id-headers", help="Answer with X-Request-Id.")
+    ] = False,
+    fault: FaultOption = None,
+) -> Result:
+    """Run a simulated engine: vLLM's HTTP dialect, KV handoffs and timing, without a GPU, until Ctrl-C.
+
+    Example: narwhal engine simulate --port 8100 --side-channel-port 5600 --profile demo
+    """
+    from narwhal.engine.simulated import Settings, SettingsError, serve
+    from narwhal.fleet import ProfileError, load_profile
+
+    try:
+        timing = load_profile(profile)
+        settings = Settings(
+            profile=timing,
+            host=host,
+            port=port,
+            side_channel_host=side_channel_host,
+            side_channel_port=side_channel_port,
+            model=model,
+            speed=speed,
+            max_model_len=max_model_len,
+            max_num_seqs=max_num_seqs or timing.max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens or timing.max_num_batched_tokens,
+            kv_lease_s=kv_lease_s,
+            bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+            stream_interval=stream_interval,
+            max_num_queued_reqs=max_num_queued_reqs,
+            shutdown_timeout_s=shutdown_timeout,
+            keep_alive_s=keep_alive_s,
+            request_id_headers=enable_request_id_headers,
+            faults=tuple(fault or ()),
+        )
+        serve(settings)
+    except (ProfileError, SettingsError) as error:
+        raise CommandError(Problem("engine_settings", str(error), hint="narwhal engine simulate --help")) from None
+    except OSError as error:
+        hint = "choose another --port or --side-channel-port"
+        problem = Problem("engine_listen", f"cannot listen on {host}: {error}", hint=hint)
+        raise CommandError(problem, status="failed") from None
+    return Result()
