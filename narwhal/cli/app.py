@@ -121,7 +121,7 @@ def run_app(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "narwhal"
-        problem = Problem("usage", str(getattr(error, "message", error)), hint=f"{path} --help")
+        problem = Problem("usage", error.format_message(), hint=f"{path} --help")
         as_json = "--format=json" in argv or ("--format", "json") in itertools.pairwise(argv)
         command = path.removeprefix("narwhal").strip()
         return show(command, Result("unusable", errors=[problem]), as_json=as_json, quiet=False, color=False)

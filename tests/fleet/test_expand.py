@@ -20,7 +20,6 @@ def to_yaml(document: Any) -> str:
     out = io.StringIO()
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False
     yaml.dump(document, out)
     return out.getvalue()
 

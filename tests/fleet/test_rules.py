@@ -38,16 +38,12 @@ MISTAKES = {
     "NW020": ('"https://10.1.0.9:2379"]', '"10.1.0.9:2379"]', '"10.1.0.9:2379"'),
     "NW021": ("gpu-1/1: {gpus: [1]}", "gpu-1/1: {gpus: [1], port: 8102}", "8100\n"),
     "NW022": ("  side_channel_port_base: 5600", "  side_channel_port_base: 65533", "65533"),
-    "NW023": (None, None, None),
     "NW024": ("gpus: [1]", "gpus: [4]", "4]}"),
     "NW025": ("gpus: [1]", "gpus: [0]", "0.9\n  kv"),
     "NW026": ("gpus: [1]", "gpus: []", "[]"),
-    "NW027": (None, None, None),
     "NW028": ("args: {enforce-eager: true}", "args: {max-model-len: 100}", "max-model-len"),
     "NW029": ("  max_num_batched_tokens: 2048", "  max_num_batched_tokens: 32", "32\n"),
     "NW030": ("  prefill: 3", "  prefill: 2", "split:"),
-    "NW031": (None, None, None),
-    "NW032": (None, None, None),
     "NW033": ("  min_decode: 1", "  min_decode: 8", "8\n  thresholds"),
     "NW034": ("  min_prefill: 1", "  min_prefill: 4", "3\n  decode: 5"),
     "NW040": (
@@ -76,9 +72,11 @@ MISTAKES = {
     "NW061": ("    shrink: 0.5", "    shrink: 1.0", "1.0\n    expand"),
     "NW062": ("    short_window_s: 3", "    short_window_s: 0.5", "1\n    short"),
     "NW063": ("    overflow: false", "    overflow: true", "true\nprofiles"),
-    "NW064": (None, None, None),
 }
-"""One mistake for each rule; those that take several changes have a test of their own."""
+"""One mistake for each rule."""
+
+OTHERS = {"NW023", "NW027", "NW031", "NW032", "NW064"}
+"""Rules that take several changes to break; each has a test of its own below."""
 
 
 def test_the_good_file_has_no_finding() -> None:
@@ -86,10 +84,10 @@ def test_the_good_file_has_no_finding() -> None:
 
 
 def test_every_rule_is_tested() -> None:
-    assert set(MISTAKES) == set(RULES)
+    assert set(MISTAKES) | OTHERS == set(RULES)
 
 
-@pytest.mark.parametrize("id_", [id_ for id_, (old, _, _) in MISTAKES.items() if old is not None])
+@pytest.mark.parametrize("id_", MISTAKES)
 def test_one_mistake_gives_one_finding_at_its_place(id_: str) -> None:
     old, new, piece = MISTAKES[id_]
     text = broken(old, new)
