@@ -116,7 +116,7 @@ class Projection:
 
     def _confirm(self, t: float, current: Option, target: Role, *, passed: bool, urgent: bool) -> Guard:
         need = 1 if current.cost >= 1 and not self.reverses(t, target) else CONFIRMATIONS
-        count = self._count if self._agreed == target else 0
+        count = self._count if self._agreed == target and not urgent else 0
         if passed:
             count += 1
         if not urgent:

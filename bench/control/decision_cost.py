@@ -1,0 +1,91 @@
+"""What one decision of the role controller costs: `python bench/control/decision_cost.py [engines] [residents]`.
+
+A fleet in motion (every engine loaded, a queue, flows in both phases) is evaluated again and again by each policy;
+the time is that of `RoleController.tick` with its record. The demand events between two evaluations are timed apart.
+"""
+
+import statistics
+import sys
+import time
+
+from narwhal.control import Curves, Settings
+from narwhal.control.demand import Demand
+from narwhal.control.roles import RoleController
+from narwhal.control.state import Engine, Phase, Pool, Request
+from narwhal.fleet import load_profile
+from narwhal.fleet.model import Controller, Recovery, Serving, Slo
+
+EVALUATIONS = 300
+EVENTS_PER_S = 200
+
+
+def loaded_pool(engines: int, residents: int) -> Pool:
+    """Half prefill, half decode engines, with residents spread over decode and a queue of 100 prompts."""
+    pool, curves = Pool(), Curves.from_profile(load_profile("8b-h100"))
+    for number in range(engines):
+        engine = Engine(f"gpu-{number}/0", "prefill" if number % 2 == 0 else "decode", curves)
+        engine.admitted = engine.measured = True
+        pool.engines[engine.id] = engine
+    pool.refresh()
+    for number in range(residents):
+        engine = pool.decode[number % len(pool.decode)]
+        request = Request(number, "default", "", 1000, 500)
+        request.phase, request.decode_engine, request.ttft_s = Phase.DECODE, engine.id, 2.0
+        pool.requests[number] = request
+        engine.streams += 1
+        engine.kv_tokens += 1500
+    for number in range(residents, residents + 2 * len(pool.prefill) + 100):
+        request = Request(number, "default", "", 1000, 500)
+        request.cost_s, request.ttft_s = 0.06, 2.0
+        pool.requests[number] = request
+        engine = pool.prefill[number % len(pool.prefill)]
+        if len(engine.prefills) < 2:
+            request.phase = Phase.PREFILL
+            engine.prefills[number] = (0.0, request.cost_s, 1000)
+            engine.prefill_backlog_s += request.cost_s
+        else:
+            pool.queue.append(number)
+            pool.queued += 1
+            pool.queued_cost_s += request.cost_s
+    return pool
+
+
+def measure(policy: str, engines: int, residents: int) -> tuple[list[float], float]:
+    """Milliseconds of each evaluation, and microseconds of a demand event."""
+    controller = Controller.model_validate({"policy": policy, "advisory": True})
+    settings = Settings(Slo(ttft_s=2.0, tpot_s=0.05), Serving(), controller, Recovery())
+    pool = loaded_pool(engines, residents)
+    demand = Demand(settings, pool)
+    roles = RoleController(settings, pool, demand)
+    cost_ms: list[float] = []
+    events_s = 0.0
+    for second in range(EVALUATIONS):
+        begin = time.perf_counter()
+        for step in range(EVENTS_PER_S):
+            t = second + step / EVENTS_PER_S
+            demand.arrived(t, 0.06)
+            demand.entered_decode(t, 0.004)
+            demand.left_decode(t, 0.006, t - 10.0)
+        events_s += time.perf_counter() - begin
+        begin = time.perf_counter()
+        roles.tick(second + 1.0)
+        cost_ms.append((time.perf_counter() - begin) * 1000)
+    return cost_ms, events_s / (EVALUATIONS * EVENTS_PER_S * 3) * 1e6
+
+
+def main() -> None:
+    """Print median, 99th percentile and largest of both policies."""
+    engines = int(sys.argv[1]) if len(sys.argv) > 1 else 64
+    residents = int(sys.argv[2]) if len(sys.argv) > 2 else 2000
+    for policy in ("reactive", "projection"):
+        cost_ms, event_us = measure(policy, engines, residents)
+        cost_ms.sort()
+        print(
+            f"{policy}: {engines} engines, {residents} residents: median {statistics.median(cost_ms):.2f} ms, "
+            f"p99 {cost_ms[int(len(cost_ms) * 0.99)]:.2f} ms, max {cost_ms[-1]:.2f} ms; "
+            f"{event_us:.1f} us per demand event"
+        )
+
+
+if __name__ == "__main__":
+    main()
