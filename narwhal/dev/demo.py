@@ -8,7 +8,7 @@ import asyncio
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from narwhal.measure import Load, Phase, Target, poisson, recent_attainment
 RECENT_S = 10.0
 _SAMPLE_S = 0.5
 _STOP_DEADLINE_S = 5.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +78,12 @@ def run_demo(
     """
     prefill = engines // 2
     phases = turning_phases(Curves.from_profile(load_profile("demo")), engines, seconds)
-    with (
-        _sigterm_is_ctrl_c(),
-        tempfile.TemporaryDirectory(prefix="narwhal-demo-") as folder,
-        _fleet(Path(folder), FleetPlan("moving", engines, prefill), say) as moving,
-        _fleet(Path(folder), FleetPlan("static", engines, prefill, controller=False), say) as static,
-    ):
+    with _sigterm_is_ctrl_c(), _cleaned_up() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="narwhal-demo-")))
+        moving, static = (
+            stack.enter_context(_fleet(folder, FleetPlan(name, engines, prefill, controller=moves), say))
+            for name, moves in (("moving", True), ("static", False))
+        )
         schedule = poisson(phases, seed)
         say(f"sending {len(schedule)} requests to each fleet in {seconds:g} s")
         runs = [_run(expanded, started, schedule, seed) for expanded, started in (moving, static)]
@@ -113,8 +114,30 @@ def _sigterm_is_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
+def _cleaned_up() -> Iterator[ExitStack]:
+    """A stack that is closed whatever happens, undisturbed by further signals."""
+    stack = ExitStack()
+    try:
+        yield stack
+    finally:
+        with _undisturbed():
+            stack.close()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ignore Ctrl-C and SIGTERM: cleaning up has its own deadlines."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def _fleet(folder: Path, plan: FleetPlan, say: Say) -> Iterator[tuple[Expanded, Up]]:
-    """A running fleet in `folder`; stopped at the end, a second Ctrl-C notwithstanding."""
+    """A running fleet in `folder`; stopped at the end."""
     instance = Instance(folder / plan.name)
     instance.create("simulated", plan.engines, fleet_yaml(plan))
     started: Up | None = None
@@ -123,13 +146,10 @@ def _fleet(folder: Path, plan: FleetPlan, say: Say) -> Iterator[tuple[Expanded, 
         started = up(instance, lambda line: None, die_with_parent=True)
         yield instance.expanded(), started
     finally:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
+        with _undisturbed():
             stop_recorded(instance.run, deadline_s=_STOP_DEADLINE_S)
             for handle in started.handles if started else ():
                 handle.wait()
-        finally:
-            signal.signal(signal.SIGINT, before)
 
 
 def _run(fleet: Expanded, started: Up, schedule: Sequence[Any], seed: int) -> _Run:
@@ -149,7 +169,8 @@ async def _play(runs: Sequence[_Run], phases: Sequence[Phase], show: Callable[[V
         interrupted = True
         task.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number in _SIGNALS:
         loop.add_signal_handler(number, interrupt)
     try:
         async with asyncio.TaskGroup() as group:
@@ -163,8 +184,9 @@ async def _play(runs: Sequence[_Run], phases: Sequence[Phase], show: Callable[[V
             raise KeyboardInterrupt from None
         raise
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
 
 async def _watch(runs: Sequence[_Run], phases: Sequence[Phase], show: Callable[[View], None]) -> None:
