@@ -1,6 +1,6 @@
 """All verbs, by importing the modules that declare them."""
 
-from narwhal.cli import demo, dev, engine, hold, migrate, move, schema, show, status, validate, version
+from narwhal.cli import demo, dev, engine, hold, migrate, move, schema, show, simulate, status, validate, version
 from narwhal.cli.app import run_app
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "run_app",
     "schema",
     "show",
+    "simulate",
     "status",
     "validate",
     "version",

@@ -1,1 +1,46 @@
-"""What would happen."""
+"""What would happen: a discrete-event fleet that drives the controller that serves.
+
+`prepare` makes a scenario of what a user asks for, `compare` runs policies on it side by side, `replay` runs a
+router's own events through control again. The engine model stands in `engine.py`, the event loop in
+`simulation.py`.
+"""
+
+from narwhal.simulate.bodies import TrafficError
+from narwhal.simulate.compare import Figures, compare, table
+from narwhal.simulate.faults import Fault
+from narwhal.simulate.plot import PlotError, draw
+from narwhal.simulate.policies import Policy, PolicyError, parse_policy
+from narwhal.simulate.prepare import Ask, Prepared, prepare
+from narwhal.simulate.replay import ReplayError, replay, settings_document
+from narwhal.simulate.scenario import Outcome, Scenario, goodput, run
+from narwhal.simulate.simulation import EngineSetup, Simulation
+from narwhal.simulate.traces import TraceError, read_trace
+from narwhal.simulate.workload import Workload
+
+__all__ = [
+    "Ask",
+    "EngineSetup",
+    "Fault",
+    "Figures",
+    "Outcome",
+    "PlotError",
+    "Policy",
+    "PolicyError",
+    "Prepared",
+    "ReplayError",
+    "Scenario",
+    "Simulation",
+    "TraceError",
+    "TrafficError",
+    "Workload",
+    "compare",
+    "draw",
+    "goodput",
+    "parse_policy",
+    "prepare",
+    "read_trace",
+    "replay",
+    "run",
+    "settings_document",
+    "table",
+]

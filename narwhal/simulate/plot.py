@@ -1,0 +1,42 @@
+"""A picture of a comparison: attainment and split over time. Needs the `plots` extra."""
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from narwhal.simulate.compare import Figures
+from narwhal.simulate.score import WINDOW_S
+
+
+class PlotError(RuntimeError):
+    """The picture cannot be drawn; the message says why and what to do."""
+
+
+def draw(results: Mapping[str, Figures], path: Path) -> None:
+    """Draw the first run of each policy to `path` (PNG, SVG or PDF by its suffix). Raises `PlotError`."""
+    try:
+        matplotlib: Any = importlib.import_module("matplotlib")
+        matplotlib.use("Agg")
+        pyplot: Any = importlib.import_module("matplotlib.pyplot")
+    except ImportError as error:
+        raise PlotError("matplotlib is not installed: pip install 'narwhal-inference[plots]'") from error
+    figure, (above, below) = pyplot.subplots(2, 1, sharex=True, figsize=(10, 6))
+    for name, figures in results.items():
+        run = figures.runs[0]
+        points = [(place * WINDOW_S, value) for place, value in enumerate(run.score.windows) if value is not None]
+        above.plot([t for t, _ in points], [value for _, value in points], label=name)
+        end = len(run.score.windows) * WINDOW_S
+        times = [t for t, _, _ in run.splits] + [end]
+        prefill = [prefill for _, prefill, _ in run.splits]
+        below.step(times, [*prefill, prefill[-1]], where="post", label=name)
+    above.set_ylabel("attainment")
+    above.legend()
+    below.set_ylabel("prefill engines")
+    below.set_xlabel("seconds")
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise PlotError(f"{path}: cannot write the picture: {error}") from error
+    finally:
+        pyplot.close(figure)
