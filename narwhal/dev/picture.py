@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from rich.columns import Columns
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -39,27 +40,24 @@ def line(view: View) -> str:
 def _split(state: dict[str, Any] | None) -> RenderableType:
     if state is None:
         return Text("the router did not answer")
-    text = Text("split     ")
+    boxes = []
     for engine in state["engines"]:
-        load = f"{engine['prefills']} prompts" if engine["role"] == "prefill" else f"{engine['residents']} streams"
-        text.append(f" {engine['id']} {engine['role']} {load:>10} ", style=_COLORS[engine["role"]])
-        text.append(" ")
-    return text
+        role = engine["role"]
+        work = f"{engine['prefills']} prompts" if role == "prefill" else f"{engine['residents']} streams"
+        boxes.append(Text(f" {engine['id']} {role} {work:>10} ", style=_COLORS[role]))
+    return Columns(boxes, padding=(0, 1))
 
 
 def _figures(view: View) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     for role in ("prefill", "decode"):
-        value = view.state["load"][role] if view.state else None
-        table.add_row(f"{role} load", _bar(value), "–" if value is None else f"{value:.2f}")
+        table.add_row(f"{role} load", _bar(view.state["load"][role] if view.state else None))
+    attained, static = _percent(view.attainment), _percent(view.attainment_static)
+    table.add_row(f"in SLO, {RECENT_S:.0f} s", f"{attained} here, {static} with the split it started from")
     queue = view.state["queue"]["requests"] if view.state else 0
     table.add_row(
-        f"in SLO, {RECENT_S:.0f} s",
-        Text(f"{_percent(view.attainment)} here, {_percent(view.attainment_static)} with the split it started from"),
-        "",
-    )
-    table.add_row(
-        "requests", f"{view.in_flight} in flight, {queue} in the queue; {view.in_flight_static} in flight there", ""
+        "requests",
+        f"{view.in_flight} in flight, {queue} in the queue; {view.in_flight_static} in flight there",
     )
     return table
 
@@ -72,6 +70,7 @@ def _bar(value: float | None) -> Text:
         mark = "│" if cell == _BAR_AT_ONE else "█" if cell < filled else "·"
         hot = cell >= _BAR_AT_ONE
         text.append(mark, style=("red" if hot else "green") if cell < filled else "dim")
+    text.append("  unknown" if value is None else f"  {value:.2f}")
     return text
 
 
