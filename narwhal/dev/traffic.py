@@ -11,9 +11,9 @@ from narwhal.measure import Phase
 PREFILL_HEAVY = "prefill-heavy"
 DECODE_HEAVY = "decode-heavy"
 _LONG_PROMPT, _SHORT_ANSWER = 2400, 16
-_SHORT_PROMPT, _LONG_ANSWER = 96, 100
-_SHARE_PREFILL = 0.85
-_SHARE_SEATS = 0.75
+_SHORT_PROMPT, _LONG_ANSWER = 80, 60
+_SHARE_PREFILL = 0.8
+_SHARE_SEATS = 0.7
 
 
 def turning_phases(curves: Curves, engines: int, seconds: float) -> list[Phase]:
