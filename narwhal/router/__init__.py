@@ -1,1 +1,5 @@
-"""What happens now."""
+"""What happens now: the uvloop data plane, and the shell that drives `control/` with real time and sockets."""
+
+from narwhal.router.serve import ServeError, serve
+
+__all__ = ["ServeError", "serve"]

@@ -1,0 +1,65 @@
+"""`narwhal-serve`: the router alone, the way a unit file starts it."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import narwhal
+from narwhal.cli.output import STATUSES, Problem, Result, show
+
+_EXAMPLES = """examples:
+  narwhal-serve --fleet fleet.yaml
+  narwhal-serve --fleet /etc/narwhal/fleet.yaml --state-dir /var/lib/narwhal
+
+SIGTERM or Ctrl-C stops it: nothing new is accepted, running requests finish for serving.shutdown_s seconds;
+a second signal ends them. Exit codes: 0 stopped, 2 the fleet file cannot be used, 4 it cannot listen."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="narwhal-serve",
+        description="Serve a fleet: the router and its role controller.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--fleet", required=True, metavar="FILE", help="the fleet file")
+    parser.add_argument("--state-dir", metavar="DIR", help="where the journal is kept (default: by systemd, else XDG)")
+    parser.add_argument("--version", action="version", version=f"narwhal-serve {narwhal.__version__}")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The `narwhal-serve` executable."""
+    arguments = _parser().parse_args(argv)
+    sys.exit(_serve(arguments.fleet, arguments.state_dir))
+
+
+def _serve(fleet: str, state_dir: str | None) -> int:
+    from narwhal.fleet import FleetError, ProfileError, SourceError, open_fleet
+    from narwhal.router import ServeError, serve
+
+    try:
+        serve(open_fleet(Path(fleet)), state_dir=Path(state_dir) if state_dir else _default_state_dir())
+    except FleetError as error:
+        problems = [Problem(f.id, f.message, f.file, f.line, f.column, f.field, f.hint) for f in error.findings]
+        return _fail("unusable", *problems)
+    except SourceError as error:
+        return _fail("unusable", Problem(error.code, error.message, error.file, error.line, hint=error.hint))
+    except ProfileError as error:
+        return _fail("unusable", Problem("profile", str(error)))
+    except ServeError as error:
+        return _fail("failed", Problem("serve", str(error)))
+    return STATUSES["success"]
+
+
+def _fail(status: str, *problems: Problem) -> int:
+    return show("serve", Result(status, errors=problems), as_json=False, quiet=False, color=False)
+
+
+def _default_state_dir() -> Path:
+    """`StateDirectory=` of a unit, else the user's state directory."""
+    if given := os.environ.get("STATE_DIRECTORY", "").partition(":")[0]:
+        return Path(given)
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
+    return Path(base) / "narwhal"

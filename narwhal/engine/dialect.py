@@ -1,0 +1,136 @@
+"""What is particular to one kind of inference server: bodies of the two legs, answers, metric names.
+
+The router knows engines only through `Dialect`. Bodies are `dict[str, Raw]`: values that are only passed on are
+never decoded.
+"""
+
+import re
+from typing import Protocol
+
+import msgspec
+from msgspec import Raw
+
+Body = dict[str, Raw]
+
+
+class Leg1Answer(msgspec.Struct, frozen=True):
+    """What leg 1 tells: the handoff, to be passed on unchanged, and the true length of the prompt."""
+
+    handoff: Raw
+    prompt_tokens: int
+    generation: str
+
+
+class EngineMetrics(msgspec.Struct, frozen=True):
+    """What an engine's metrics say of its load."""
+
+    running: int
+    waiting: int
+    kv_used_tokens: int
+    started_at: str
+    """`process_start_time_seconds`, as printed: names the process generation."""
+
+
+class Dialect(Protocol):
+    """One kind of inference server."""
+
+    def leg1(self, body: Body) -> bytes:
+        """Body of leg 1 for a client's body: prefill only, never streamed."""
+
+    def leg1_answer(self, answer: bytes) -> Leg1Answer | None:
+        """Parse leg 1's answer; None when it names no handoff."""
+
+    def leg2(self, body: Body, handoff: Raw) -> bytes:
+        """Body of leg 2."""
+
+    def whole(self, body: Body) -> bytes:
+        """Body for one engine that serves both phases."""
+
+    def metrics(self, text: str) -> EngineMetrics | None:
+        """Parse the engine's metrics page; None when it is not one."""
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+
+
+class _Params(msgspec.Struct):
+    remote_engine_id: str | None = None
+    do_remote_prefill: bool = False
+
+
+class _Leg1(msgspec.Struct):
+    kv_transfer_params: Raw = Raw(b"null")
+    usage: _Usage | None = None
+
+
+_ONE, _FALSE = Raw(b"1"), Raw(b"false")
+_ASK_FOR_HANDOFF = Raw(
+    b'{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,'
+    b'"remote_block_ids":null,"remote_host":null,"remote_port":null}'
+)
+_NOT_IN_LEG1 = ("stream_options", "min_tokens", "logprobs", "top_logprobs", "prompt_logprobs", "return_token_ids")
+"""Fields that a one-token prefill must not carry (`min_tokens` above 1 is a 400) or that only cost work there."""
+
+
+class VllmDialect:
+    """vLLM with NixlConnector, as observed on 0.26 and 0.32 (`docs/adr`, engine contract tests)."""
+
+    def __init__(self) -> None:
+        self._encode = msgspec.json.Encoder().encode
+        self._decode_leg1 = msgspec.json.Decoder(_Leg1).decode
+        self._decode_params = msgspec.json.Decoder(_Params).decode
+
+    def leg1(self, body: Body) -> bytes:
+        """Body of leg 1: one token, not streamed (a streamed answer carries no handoff), with the request for one."""
+        leg = dict(body)
+        for name in _NOT_IN_LEG1:
+            leg.pop(name, None)
+        leg["stream"] = _FALSE
+        leg["max_tokens"] = _ONE
+        if "max_completion_tokens" in leg:
+            leg["max_completion_tokens"] = _ONE
+        leg["kv_transfer_params"] = _ASK_FOR_HANDOFF
+        return self._encode(leg)
+
+    def leg1_answer(self, answer: bytes) -> Leg1Answer | None:
+        """The handoff of leg 1's answer, passed on unchanged."""
+        try:
+            parsed = self._decode_leg1(answer)
+            params = self._decode_params(parsed.kv_transfer_params)
+        except msgspec.DecodeError:
+            return None
+        if not params.do_remote_prefill:
+            return None
+        tokens = parsed.usage.prompt_tokens if parsed.usage else 0
+        return Leg1Answer(parsed.kv_transfer_params, tokens, params.remote_engine_id or "")
+
+    def leg2(self, body: Body, handoff: Raw) -> bytes:
+        """Body of leg 2: the client's, with leg 1's handoff."""
+        return self._encode({**body, "kv_transfer_params": handoff})
+
+    def whole(self, body: Body) -> bytes:
+        """The client's body."""
+        return self._encode(body)
+
+    def metrics(self, text: str) -> EngineMetrics | None:
+        """Running and waiting requests, KV in use, and the process's start, from a vLLM metrics page."""
+        values = dict(_METRIC.findall(text))
+        if "vllm:num_requests_running" not in values:
+            return None
+        size = _CACHE_SIZE.search(text)
+        used = float(values.get("vllm:kv_cache_usage_perc", 0.0)) * (int(size.group(1)) if size else 0)
+        return EngineMetrics(
+            running=int(float(values["vllm:num_requests_running"])),
+            waiting=int(float(values.get("vllm:num_requests_waiting", 0))),
+            kv_used_tokens=round(used),
+            started_at=values.get("process_start_time_seconds", ""),
+        )
+
+
+_METRIC = re.compile(
+    r"^(vllm:num_requests_running|vllm:num_requests_waiting|vllm:kv_cache_usage_perc|process_start_time_seconds)"
+    r"(?:\{[^}]*\})? (\S+)$",
+    re.MULTILINE,
+)
+_CACHE_SIZE = re.compile(r'kv_cache_size_tokens="(\d+)"')

@@ -1,0 +1,152 @@
+"""The admin listener: metrics, state, and the verbs that change something."""
+
+import hmac
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from narwhal.control import commands as c
+from narwhal.control import events as e
+from narwhal.control.records import Decision
+from narwhal.router.http import Connection, Incoming, error_body
+from narwhal.router.metrics import Collector
+from narwhal.router.state import ready
+
+if TYPE_CHECKING:
+    from narwhal.router.shell import Shell
+
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
+
+
+class _Hold(msgspec.Struct, forbid_unknown_fields=True):
+    reason: str = ""
+
+
+class _Nothing(msgspec.Struct, forbid_unknown_fields=True):
+    pass
+
+
+class _Move(msgspec.Struct, forbid_unknown_fields=True):
+    engine: str
+    role: e.Role
+
+
+class _Swap(msgspec.Struct, forbid_unknown_fields=True):
+    a: str
+    b: str
+
+
+class Admin:
+    """The admin listener. `token`: what a caller must bear; empty: none is asked for (loopback only)."""
+
+    max_body = 65536
+    max_head = 65536
+
+    def __init__(self, shell: "Shell", state: Callable[[], dict[str, Any]], *, token: str, loopback: bool) -> None:
+        self.shell = shell
+        self.connections: set[Connection] = set()
+        self._state = state
+        self._token = token.encode()
+        self._loopback = loopback
+        self._registry = CollectorRegistry()
+        self._registry.register(Collector(shell))
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._registry)
+        self._gets: dict[str, Callable[[Connection, Incoming], None]] = {
+            "/health": lambda k, r: k.respond(200, b"{}"),
+            "/ready": self._ready,
+            "/metrics": self._metrics,
+            "/narwhal/state": lambda k, r: k.respond(200, msgspec.json.encode(self._state())),
+            "/narwhal/moves": self._moves,
+            "/narwhal/decisions": self._decisions,
+        }
+        self._posts: dict[str, tuple[Any, Callable[[Any], e.AnyEvent]]] = {
+            "/narwhal/hold": (_Hold, lambda b: e.HoldSet(shell.now(), True, b.reason)),
+            "/narwhal/unhold": (_Nothing, lambda b: e.HoldSet(shell.now(), False)),
+            "/narwhal/move": (_Move, lambda b: e.MoveRequested(shell.now(), b.engine, b.role)),
+            "/narwhal/swap": (_Swap, lambda b: e.SwapRequested(shell.now(), b.a, b.b)),
+        }
+
+    def handle(self, connection: Connection, request: Incoming) -> None:
+        """Answer one request."""
+        if self._loopback and not _is_loopback(request.headers.get(b"host", b"").decode("latin1")):
+            connection.respond(403, error_body(403, "the Host header is not a loopback name"))
+        elif not self._may(request):
+            headers = b"www-authenticate: Bearer\r\n"
+            connection.respond(401, error_body(401, "a bearer token is needed (routers.admin.token)"), headers=headers)
+        elif request.path in self._gets:
+            if request.method in ("GET", "HEAD"):
+                self._gets[request.path](connection, request)
+            else:
+                connection.respond(405, error_body(405, "Method Not Allowed"), headers=b"allow: GET\r\n")
+        elif request.path in self._posts:
+            if request.method == "POST":
+                self._post(connection, request)
+            else:
+                connection.respond(405, error_body(405, "Method Not Allowed"), headers=b"allow: POST\r\n")
+        else:
+            connection.respond(404, error_body(404, f"no route {request.path}"))
+
+    def _may(self, request: Incoming) -> bool:
+        if not self._token or request.path in ("/health", "/ready"):
+            return True
+        said = request.headers.get(b"authorization", b"")
+        return hmac.compare_digest(said, b"Bearer " + self._token)
+
+    def _ready(self, connection: Connection, request: Incoming) -> None:
+        reason = "stopping" if self.shell.draining else ready(self.shell)
+        connection.respond(503 if reason else 200, msgspec.json.encode({"ready": not reason, "reason": reason}))
+
+    def _metrics(self, connection: Connection, request: Incoming) -> None:
+        connection.respond(200, generate_latest(self._registry), kind=CONTENT_TYPE_LATEST.encode())
+
+    def _moves(self, connection: Connection, request: Incoming) -> None:
+        kept = [d for d in self.shell.decisions if d.outcome in ("moved", "held", "advised")]
+        connection.respond(200, msgspec.json.encode({"apiVersion": "narwhal/v1", "kind": "Moves", "moves": kept}))
+
+    def _decisions(self, connection: Connection, request: Incoming) -> None:
+        kept = list(self.shell.decisions)
+        last = self.shell.control.roles.last
+        if last is not None and (not kept or kept[-1].id != last.id):
+            kept.append(last)
+        if "held=1" in request.query.split("&"):
+            kept = [decision for decision in kept if decision.outcome == "held"]
+        body = {"apiVersion": "narwhal/v1", "kind": "Decisions", "decisions": kept}
+        connection.respond(200, msgspec.json.encode(body))
+
+    def _post(self, connection: Connection, request: Incoming) -> None:
+        kind, make = self._posts[request.path]
+        try:
+            body = msgspec.json.decode(request.body or b"{}", type=kind)
+        except msgspec.DecodeError as error:
+            connection.respond(400, error_body(400, f"the body is not what {request.path} takes: {error}"))
+            return
+        unknown = [name for name in _engines_named(body) if name not in self.shell.control.pool.engines]
+        if unknown:
+            names = ", ".join(sorted(self.shell.control.pool.engines))
+            connection.respond(404, error_body(404, f"no engine {unknown[0]}; there are {names}"))
+            return
+        commands = self.shell.feed(make(body))
+        decision = next((k.decision for k in commands if isinstance(k, c.Decided)), None)
+        connection.respond(_status(decision), msgspec.json.encode(decision if decision else self._hold_state()))
+
+    def _hold_state(self) -> dict[str, Any]:
+        pool = self.shell.control.pool
+        return {"hold": {"on": pool.hold, "reason": pool.hold_reason}}
+
+
+def _engines_named(body: Any) -> list[str]:
+    return [getattr(body, name) for name in ("engine", "a", "b") if hasattr(body, name)]
+
+
+def _status(decision: Decision | None) -> int:
+    """409 when a guard held what was asked for: nothing changed."""
+    return 409 if decision is not None and decision.outcome == "held" else 200
+
+
+def _is_loopback(host: str) -> bool:
+    name = host.rsplit(":", 1)[0] if host.count(":") == 1 or host.startswith("[") else host
+    return name in _LOOPBACK

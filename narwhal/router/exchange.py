@@ -1,0 +1,346 @@
+"""One request and its legs: sends what control commands, relays what comes, reports what happened."""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from narwhal.control.events import FailureCause, Leg, LegFailed, PrefillFinished, RequestFinished
+from narwhal.router.chunks import Dechunker
+from narwhal.router.door import Parsed
+from narwhal.router.http import Connection, error_body, head
+from narwhal.router.upstream import Upstream
+
+if TYPE_CHECKING:
+    from narwhal.router.shell import Shell
+
+ERROR_EVENT = b'data: {"error"'
+"""How an engine reports a failure inside a stream; inside JSON text the quotes would be escaped."""
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _WithUsage(msgspec.Struct):
+    usage: _Usage | None = None
+
+
+_usage = msgspec.json.Decoder(_WithUsage).decode
+
+
+class Exchange:
+    """A client's request between the door and its last byte. Owner of at most one upstream answer at a time."""
+
+    __slots__ = (
+        "arrived_t",
+        "attempts",
+        "body",
+        "completion_tokens",
+        "connection",
+        "deadline",
+        "deadline_t",
+        "dechunker",
+        "decode_engine",
+        "engine",
+        "first_t",
+        "frames",
+        "frames_reported",
+        "handoff",
+        "held",
+        "last_t",
+        "leg",
+        "model",
+        "number",
+        "over",
+        "parsed",
+        "prefill_engine",
+        "prefilled_t",
+        "prompt_tokens",
+        "request_id",
+        "request_until",
+        "sent_t",
+        "shell",
+        "status",
+        "tenant",
+        "up",
+        "visible",
+    )  # fmt: skip
+
+    def __init__(self, shell: "Shell", connection: Connection, parsed: Parsed, request_id: bytes, number: int) -> None:
+        self.shell = shell
+        self.connection: Connection | None = connection
+        self.parsed = parsed
+        self.request_id = request_id
+        self.number = number
+        self.tenant = "default"
+        self.up: Upstream | None = None
+        self.leg: Leg = "prefill"
+        self.engine = ""
+        self.prefill_engine = ""
+        self.decode_engine = ""
+        self.handoff: Raw | None = None
+        self.dechunker: Dechunker | None = None
+        self.held = b""
+        """Bytes of a stream before its first token: while they are held, another engine may still serve it."""
+        self.visible = False
+        self.over = False
+        self.attempts = 0
+        self.frames = 0
+        self.frames_reported = 0
+        self.completion_tokens = 0
+        self.prompt_tokens = 0
+        self.arrived_t = 0.0
+        self.sent_t = 0.0
+        self.prefilled_t = 0.0
+        self.first_t = 0.0
+        self.last_t = 0.0
+        self.deadline: Any = None
+        self.deadline_t = 0.0
+        self.request_until = 0.0
+        self.status = 200
+
+    # Legs
+
+    def start(self, leg: Leg, engine: str) -> None:
+        """Send a leg to an engine; what ran before is aborted."""
+        self.drop()
+        shell, dialect, parsed = self.shell, self.shell.dialect, self.parsed
+        self.leg, self.engine = leg, engine
+        pool = shell.pools.get(engine)
+        if pool is None:
+            shell.later(LegFailed(shell.now(), self.number, leg, engine, "connection"))
+            return
+        if leg == "prefill":
+            self.prefill_engine, body = engine, dialect.leg1(parsed.body)
+        elif leg == "decode" and self.handoff is not None:
+            handoff, self.handoff = self.handoff, None  # used once, whatever becomes of it
+            self.decode_engine, body = engine, dialect.leg2(parsed.body, handoff)
+        else:
+            self.decode_engine, body = engine, dialect.whole(parsed.body)
+        self.sent_t = shell.now()
+        request = (
+            b"POST %s HTTP/1.1\r\nhost: %s\r\ncontent-type: application/json\r\nx-request-id: %s\r\n"
+            b"content-length: %d\r\n\r\n"
+            % (
+                parsed.route.encode(),
+                pool.host_header,
+                self.request_id,
+                len(body),
+            )
+        )
+        self.up = pool.send(request + body, self)
+        if self.connection is not None and self.connection.slow:
+            self.up.pause()
+
+    def drop(self) -> None:
+        """Abort the leg that runs, without a word."""
+        up, self.up = self.up, None
+        if up is not None:
+            up.abort()
+        self.held = b""
+        self.dechunker = None
+
+    # Owner of an answer
+
+    def replaced(self, old: Upstream, new: Upstream) -> None:
+        """A stale connection was replaced by a fresh one."""
+        if self.up is old:
+            self.up = new
+
+    def answer_head(self, up: Upstream, status: int, answer_head: bytes, length: int) -> bool:
+        """Relay a stream; collect everything else."""
+        return self.leg != "prefill" and status == 200 and self.parsed.stream and length == -1
+
+    def answer_bytes(self, up: Upstream, data: bytes) -> None:
+        """The hot path: relay a read of a stream."""
+        connection, tracker = self.connection, up.tracker
+        if connection is None or tracker is None:
+            return
+        self.frames = tracker.frames
+        if ERROR_EVENT in data:
+            self._stream_error(up, data)
+        elif self.visible:
+            if self.dechunker is not None:
+                data = self.dechunker.feed(data)
+            connection.transport.write(data)
+        else:
+            self._before_first_token(data)
+
+    def _before_first_token(self, data: bytes) -> None:
+        """A chat stream begins with a role frame that is no token: hold it until a token comes."""
+        needed = 2 if self.parsed.route.endswith("chat/completions") else 1
+        if self.frames < needed:
+            self.held += data
+            return
+        self._open_stream(self.held + data)
+        self.held = b""
+        self.first_t = self.shell.now()
+        self.shell.first_token(self)
+
+    def _open_stream(self, data: bytes) -> None:
+        connection = self.connection
+        assert connection is not None
+        self.visible = True
+        if connection.http10:
+            connection.keep_alive = False
+            self.dechunker = Dechunker()
+            framing, data = b"connection: close\r\n\r\n", self.dechunker.feed(data)
+        else:
+            framing = b"transfer-encoding: chunked\r\n%s\r\n" % (
+                b"" if connection.keep_alive else b"connection: close\r\n"
+            )
+        connection.transport.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\n"
+            b"x-request-id: %s\r\n%s%s" % (self.request_id, framing, data)
+        )
+
+    def _stream_error(self, up: Upstream, data: bytes) -> None:
+        """The engine reports a failure inside the stream: relay what came before it, then the leg has failed.
+
+        The event's chunk begins at the size line before it; what stands in front of that is whole chunks.
+        """
+        start = data.find(ERROR_EVENT)
+        line = data.rfind(b"\r\n", 0, max(start - 2, 0))
+        before = data[: line + 2] if line >= 0 else b""
+        if self.visible and before and self.connection is not None:
+            self.connection.transport.write(self.dechunker.feed(before) if self.dechunker else before)
+        self.drop()
+        self._failed("stream", 500)
+
+    def answer_done(self, up: Upstream, body: bytes) -> None:
+        """An answer is complete: leg 1's handoff, a buffered answer, or the end of a stream."""
+        self.up = None
+        if up.status != 200:
+            self._engine_error(up.status, body)
+        elif self.leg == "prefill":
+            self._prefilled(body)
+        elif self.parsed.stream and up.tracker is not None and not body:
+            self._stream_done(up.tracker.tail)
+        else:
+            self._buffered_done(body)
+
+    def _prefilled(self, body: bytes) -> None:
+        answer = self.shell.dialect.leg1_answer(body)
+        if answer is None:
+            self._failed("handoff", 0)
+            return
+        self.handoff = answer.handoff
+        self.prompt_tokens = answer.prompt_tokens
+        self.prefilled_t = self.shell.now()
+        self.shell.learn_prompt(self.parsed, answer.prompt_tokens)
+        self.shell.feed(PrefillFinished(self.prefilled_t, self.number, answer.prompt_tokens, answer.generation))
+
+    def _stream_done(self, tail: bytes) -> None:
+        if not self.visible:  # a stream that ended without a token
+            self._open_stream(self.held)
+        self._take_usage(tail)
+        connection = self.connection
+        self._finished()
+        if connection is not None:
+            connection.finished()
+
+    def _buffered_done(self, body: bytes) -> None:
+        try:
+            usage = _usage(body).usage
+        except msgspec.DecodeError:
+            self._failed("status", 200)
+            return
+        if usage is not None:
+            self.completion_tokens = usage.completion_tokens
+            self.prompt_tokens = self.prompt_tokens or usage.prompt_tokens
+        self.first_t = self.first_t or self.shell.now()
+        connection = self.connection
+        self._finished()
+        if connection is not None:
+            connection.respond(200, body, headers=b"x-request-id: %s\r\n" % self.request_id)
+
+    def _take_usage(self, tail: bytes) -> None:
+        """Tokens of a stream: from its usage frame, else its frames less `[DONE]` and the role frame."""
+        at = tail.rfind(b'"usage":{')
+        if at >= 0:
+            end = tail.find(b"}", at)
+            try:
+                self.completion_tokens = msgspec.json.decode(tail[at + 8 : end + 1], type=_Usage).completion_tokens
+                return
+            except msgspec.DecodeError:
+                pass
+        extra = 2 if self.parsed.route.endswith("chat/completions") else 1
+        self.completion_tokens = max(self.frames - extra, 0)
+
+    def _finished(self) -> None:
+        self.last_t = self.shell.now()
+        self.shell.end(
+            self, "served", "", RequestFinished(self.last_t, self.number, self.completion_tokens, self.prompt_tokens)
+        )
+
+    def _engine_error(self, status: int, body: bytes) -> None:
+        if 400 <= status < 500:
+            connection = self.connection
+            self.status = status
+            event = LegFailed(self.shell.now(), self.number, self.leg, self.engine, "client", self.visible, status)
+            self.shell.end(self, "refused", "client", event)
+            if connection is not None:
+                connection.respond(status, body, headers=b"x-request-id: %s\r\n" % self.request_id)
+            return
+        self._failed("overload" if status == 503 else "status", status)
+
+    def answer_failed(self, up: Upstream, cause: FailureCause, message: str) -> None:
+        """The leg broke."""
+        self.up = None
+        self._failed(cause, 0)
+
+    def _failed(self, cause: FailureCause, status: int) -> None:
+        shell = self.shell
+        self.attempts += 1
+        shell.feed(LegFailed(shell.now(), self.number, self.leg, self.engine, cause, self.visible, status))
+
+    # Towards the client
+
+    def refuse(self, status: int, code: str, message: str, retry_after_s: float) -> None:
+        """Answer with an error; nothing of the answer has been sent."""
+        connection = self.connection
+        self.drop()
+        if connection is None:
+            return
+        headers = b"x-request-id: %s\r\n" % self.request_id
+        if retry_after_s > 0:
+            headers += b"retry-after: %d\r\n" % max(round(retry_after_s + 0.499), 1)
+        connection.respond(status, error_body(status, message, code=code), headers=headers)
+
+    def abort(self, status: int, code: str, message: str) -> None:
+        """End the request with an error: an event in a stream that has begun, else an answer."""
+        if not self.visible:
+            self.refuse(status, code, message, 0.0)
+            return
+        connection, up = self.connection, self.up
+        boundary = up is None or up.tracker is None or up.tracker.at_boundary
+        chunked = self.dechunker is None
+        self.drop()
+        if connection is None or connection.transport is None:
+            return
+        if boundary:
+            event = b"data: " + error_body(status, message, code=code) + b"\n\n"
+            connection.transport.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event) if chunked else event)
+            connection.keep_alive = False
+            connection.finished()
+        else:
+            connection.abort()
+
+    def client_gone(self) -> None:
+        """The client left: abort the engine's work at once."""
+        self.connection = None
+        self.drop()
+        self.shell.cancelled(self)
+
+    def client_slow(self, slow: bool) -> None:
+        """Pass backpressure on to the engine."""
+        if self.up is not None:
+            if slow:
+                self.up.pause()
+            else:
+                self.up.resume()
+
+
+__all__ = ["Exchange", "head"]

@@ -1,0 +1,85 @@
+"""What the client listener serves. It tells nothing about the fleet."""
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from narwhal.router.door import FIELDS, RefusedError, parse
+from narwhal.router.http import Connection, Incoming, error_body
+from narwhal.router.state import ready
+
+if TYPE_CHECKING:
+    from narwhal.router.shell import Shell
+
+_REQUEST_ID = re.compile(rb"^[A-Za-z0-9._:-]{1,128}$")
+
+
+class Gateway:
+    """The client listener: completions, chat, models, health."""
+
+    def __init__(self, shell: "Shell", model: str, *, max_body: int, max_head: int, media_hosts: list[str]) -> None:
+        self.shell = shell
+        self.model = model
+        self.max_body = max_body
+        self.max_head = max_head
+        self.connections: set[Connection] = set()
+        self._media_hosts = frozenset(host.lower() for host in media_hosts)
+        self._prefix = msgspec.json.encode(int(shell.now() * 1e6))
+        self._count = 0
+        self._model_card = {"id": model, "object": "model", "created": 0, "owned_by": "narwhal"}
+
+    def handle(self, connection: Connection, request: Incoming) -> None:
+        """Answer one request."""
+        path, method = request.path, request.method
+        if path in FIELDS:
+            if method == "POST":
+                self._generate(connection, request)
+            else:
+                _wrong_method(connection, b"POST")
+            return
+        if method not in ("GET", "HEAD") and (path in _PAGES or path.startswith("/v1/models")):
+            _wrong_method(connection, b"GET")
+        elif path == "/health":
+            connection.respond(200, b"{}")
+        elif path == "/ready":
+            reason = "" if not self.shell.draining else "stopping"
+            reason = reason or ready(self.shell)
+            status = 503 if reason else 200
+            connection.respond(status, msgspec.json.encode({"ready": not reason, "reason": reason}))
+        elif path == "/v1/models":
+            connection.respond(200, msgspec.json.encode({"object": "list", "data": [self._model_card]}))
+        elif path.startswith("/v1/models/"):
+            self._one_model(connection, path.removeprefix("/v1/models/"))
+        else:
+            connection.respond(404, error_body(404, f"no route {path}"))
+
+    def _one_model(self, connection: Connection, name: str) -> None:
+        if name == self.model:
+            connection.respond(200, msgspec.json.encode(self._model_card))
+        else:
+            connection.respond(404, error_body(404, f"The model `{name}` does not exist.", param="model"))
+
+    def _generate(self, connection: Connection, request: Incoming) -> None:
+        request_id = request.headers.get(b"x-request-id", b"")
+        if not _REQUEST_ID.match(request_id):
+            self._count += 1
+            request_id = b"%s-%x" % (self._prefix, self._count)
+        if self.shell.draining:
+            headers = b"retry-after: 1\r\nx-request-id: %s\r\n" % request_id
+            connection.respond(503, error_body(503, "the router is stopping", code="stopping"), headers=headers)
+            return
+        try:
+            parsed = parse(request.path, request.body, self.model, self._media_hosts)
+        except RefusedError as refused:
+            body = error_body(refused.status, refused.message, kind=refused.kind, param=refused.param)
+            connection.respond(refused.status, body, headers=b"x-request-id: %s\r\n" % request_id)
+            return
+        self.shell.arrived(connection, parsed, request_id, request.arrived_t)
+
+
+_PAGES = ("/health", "/ready")
+
+
+def _wrong_method(connection: Connection, allowed: bytes) -> None:
+    connection.respond(405, error_body(405, "Method Not Allowed"), headers=b"allow: %s\r\n" % allowed)

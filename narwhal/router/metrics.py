@@ -1,0 +1,179 @@
+"""What Prometheus reads: counters that cost an addition on the hot path, turned into metrics when they are asked for.
+
+The catalogue is `docs/reference/metrics.md`; a test compares the two.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Any
+
+import narwhal
+
+TTFT_BOUNDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
+TPOT_BOUNDS = (0.002, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0)
+LAG_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
+
+
+class Histogram:
+    """Counts by upper bound, in seconds."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative counts, the last at +Inf."""
+        out, total = [], 0
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            total += count
+            out.append((bound, float(total)))
+        return out
+
+
+class Metrics:
+    """The router's counters."""
+
+    def __init__(self) -> None:
+        self.offered = 0
+        self.outcomes: dict[tuple[str, str], int] = {}
+        self.tokens = 0
+        self.ttft = Histogram(TTFT_BOUNDS)
+        self.tpot = Histogram(TPOT_BOUNDS)
+        self.lag = Histogram(LAG_BOUNDS)
+        self.moves = {"prefill": 0, "decode": 0}
+        self.changes: dict[str, int] = {}
+        self.decisions: dict[str, int] = {}
+
+    def ended(self, outcome: str, code: str, ttft_s: float | None, tpot_s: float | None, tokens: int) -> None:
+        """A request is over."""
+        key = (outcome, code)
+        self.outcomes[key] = self.outcomes.get(key, 0) + 1
+        self.tokens += tokens
+        if ttft_s is not None:
+            self.ttft.observe(ttft_s)
+        if tpot_s is not None:
+            self.tpot.observe(tpot_s)
+
+    def count(self, outcome: str) -> int:
+        """Requests with an outcome, whatever the code."""
+        return sum(number for (name, _), number in self.outcomes.items() if name == outcome)
+
+    def loop_lag(self, seconds: float) -> None:
+        """A timer of the loop came late by this."""
+        self.lag.observe(seconds)
+
+
+class Collector:
+    """Turns counters and state into Prometheus metrics."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+
+    def collect(self) -> Iterable[Any]:
+        """All metrics; see the catalogue."""
+        yield from _requests(self._shell.metrics)
+        yield from _roles(self._shell)
+        yield from _engines(self._shell)
+        yield from _router(self._shell)
+
+
+def _requests(metrics: Metrics) -> Iterable[Any]:
+    from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+
+    yield CounterMetricFamily("narwhal_requests_offered", "Requests that passed the door.", value=metrics.offered)
+    ended = CounterMetricFamily(
+        "narwhal_requests_ended", "Requests that are over, by outcome.", labels=["outcome", "code"]
+    )
+    for (outcome, code), number in sorted(metrics.outcomes.items()):
+        ended.add_metric([outcome, code], number)
+    yield ended
+    yield CounterMetricFamily("narwhal_tokens_generated", "Tokens that clients were sent.", value=metrics.tokens)
+    for name, text, histogram in (
+        ("narwhal_ttft_seconds", "Arrival at the router to the first token leaving it.", metrics.ttft),
+        ("narwhal_tpot_seconds", "Mean gap between a stream's tokens after the first.", metrics.tpot),
+        ("narwhal_loop_lag_seconds", "How late the event loop's timers come.", metrics.lag),
+    ):
+        yield HistogramMetricFamily(name, text, buckets=histogram.buckets(), sum_value=histogram.total)
+
+
+def _roles(shell: Any) -> Iterable[Any]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    pool, metrics = shell.control.pool, shell.metrics
+    split = GaugeMetricFamily("narwhal_split_engines", "Live engines that hold a role.", labels=["role"])
+    prefill, decode = pool.split()
+    split.add_metric(["prefill"], prefill)
+    split.add_metric(["decode"], decode)
+    yield split
+    load = GaugeMetricFamily("narwhal_load_ratio", "Load of a role over its target; 1 is at target.", labels=["role"])
+    for role, value in shell.load().items():
+        if value is not None:
+            load.add_metric([role], value)
+    yield load
+    moves = CounterMetricFamily("narwhal_role_moves", "Engines that were given a role.", labels=["role"])
+    for role, number in metrics.moves.items():
+        moves.add_metric([role], number)
+    yield moves
+    decisions = CounterMetricFamily(
+        "narwhal_decisions", "Recorded evaluations of the role controller.", labels=["outcome"]
+    )
+    for outcome, number in sorted(metrics.decisions.items()):
+        decisions.add_metric([outcome], number)
+    yield decisions
+    yield GaugeMetricFamily("narwhal_role_epoch", "Rises with each role change.", value=pool.epoch)
+    yield GaugeMetricFamily("narwhal_hold", "1 while the operator holds role moves.", value=float(pool.hold))
+
+
+def _engines(shell: Any) -> Iterable[Any]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    gauges = {
+        "role_prefill": "1 for prefill, 0 for decode.",
+        "live": "1 while the engine may have work.",
+        "residents": "Decode streams on the engine.",
+        "prefills": "Prompts on the engine.",
+        "kv_tokens": "KV tokens the engine is charged with.",
+        "backlog_seconds": "Predicted seconds until a new prompt would begin.",
+        "occupancy_ratio": "How full it is as a decode engine; 1 is full.",
+    }
+    families = {
+        name: GaugeMetricFamily(f"narwhal_engine_{name}", text, labels=["engine"]) for name, text in gauges.items()
+    }
+    now, tpot_s = shell.now(), shell.settings.slo.tpot_s
+    for name, engine in sorted(shell.control.pool.engines.items()):
+        values = (
+            float(engine.role == "prefill"), float(engine.live), engine.charged_streams, len(engine.prefills),
+            engine.charged_kv_tokens, engine.backlog_s(now), engine.occupancy(tpot_s),
+        )  # fmt: skip
+        for family, value in zip(families.values(), values, strict=True):
+            family.add_metric([name], value)
+    yield from families.values()
+    changes = CounterMetricFamily("narwhal_engine_changes", "Changes of engines' standing.", labels=["change"])
+    for change, number in sorted(shell.metrics.changes.items()):
+        changes.add_metric([change], number)
+    yield changes
+
+
+def _router(shell: Any) -> Iterable[Any]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+
+    pool = shell.control.pool
+    yield GaugeMetricFamily("narwhal_queue_requests", "Prompts that wait in the router.", value=pool.queued)
+    yield GaugeMetricFamily("narwhal_streams_open", "Streams that are being relayed.", value=len(shell.streams))
+    yield GaugeMetricFamily("narwhal_requests_open", "Requests in the router.", value=len(shell.exchanges))
+    yield GaugeMetricFamily("narwhal_handoff_seconds", "Moving mean of leg 2 to its first token.", value=pool.handoff_s)
+    yield CounterMetricFamily(
+        "narwhal_journal_dropped_lines", "Lines the journal could not write.", value=shell.journal.dropped
+    )
+    yield GaugeMetricFamily(
+        "narwhal_journal_degraded", "1 while the journal cannot be written.", value=float(bool(shell.journal.error))
+    )
+    yield InfoMetricFamily("narwhal_build", "Version of the router.", value={"version": narwhal.__version__})

@@ -1,0 +1,106 @@
+"""Looks at engines: `/health` and `/metrics`, each engine once an interval, ahead of its turn when control asks."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from narwhal.control.events import EngineDown, EngineObserved, EngineUp, FailureCause
+from narwhal.router.upstream import Pool, Upstream
+
+if TYPE_CHECKING:
+    from narwhal.router.shell import Shell
+
+
+class _Answer:
+    """Waits for one whole answer."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.future: asyncio.Future[tuple[int, bytes]] = loop.create_future()
+
+    def answer_head(self, up: Upstream, status: int, head: bytes, length: int) -> bool:
+        return False
+
+    def answer_bytes(self, up: Upstream, data: bytes) -> None:
+        """Never called: answers are collected."""
+
+    def answer_done(self, up: Upstream, body: bytes) -> None:
+        if not self.future.done():
+            self.future.set_result((up.status, body))
+
+    def answer_failed(self, up: Upstream, cause: FailureCause, message: str) -> None:
+        if not self.future.done():
+            self.future.set_exception(ConnectionRefusedError(message) if cause == "connection" else OSError(message))
+
+
+async def get(pool: Pool, path: str, timeout_s: float) -> tuple[int, bytes]:
+    """GET a page of an engine: status and body. Raises `TimeoutError`, or `OSError` when it broke."""
+    answer = _Answer(pool.loop)
+    up = pool.send(b"GET %s HTTP/1.1\r\nhost: %s\r\n\r\n" % (path.encode(), pool.host_header), answer)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await answer.future
+    except BaseException:
+        up.abort()
+        raise
+
+
+class Probes:
+    """One task an engine, kept until `stop`."""
+
+    def __init__(self, shell: "Shell", interval_s: float, timeout_s: float) -> None:
+        self._shell = shell
+        self._interval_s = interval_s
+        self._timeout_s = timeout_s
+        self._wake: dict[str, asyncio.Event] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def watch(self, engine: str) -> None:
+        """Look at an engine from now on."""
+        self._wake[engine] = asyncio.Event()
+        self._tasks[engine] = self._shell.loop.create_task(self._run(engine))
+
+    def now(self, engine: str) -> None:
+        """Look at it ahead of its turn."""
+        if engine in self._wake:
+            self._wake[engine].set()
+
+    async def stop(self) -> None:
+        """End the looks."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _run(self, engine: str) -> None:
+        wake = self._wake[engine]
+        while True:
+            wake.clear()
+            await self._look(engine)
+            try:
+                async with asyncio.timeout(self._interval_s):
+                    await wake.wait()
+            except TimeoutError:
+                continue
+            await asyncio.sleep(min(0.05, self._interval_s))  # many failed legs ask for one look
+
+    async def _look(self, engine: str) -> None:
+        shell = self._shell
+        pool = shell.pools[engine]
+        try:
+            status, _ = await get(pool, "/health", self._timeout_s)
+            if status == 200:
+                status, page = await get(pool, "/metrics", self._timeout_s)
+        except TimeoutError:
+            shell.feed(EngineDown(shell.now(), engine, "timeout"))
+            return
+        except OSError as error:
+            hard = isinstance(error, ConnectionRefusedError)
+            shell.feed(EngineDown(shell.now(), engine, "connection" if hard else "stream", hard=hard))
+            return
+        if status != 200:
+            shell.feed(EngineDown(shell.now(), engine, "status"))
+            return
+        seen = shell.dialect.metrics(page.decode("utf-8", "replace"))
+        if seen is None:
+            shell.feed(EngineUp(shell.now(), engine, ""))
+            return
+        shell.feed(EngineUp(shell.now(), engine, seen.started_at))
+        shell.feed(EngineObserved(shell.now(), engine, seen.running, seen.waiting, seen.kv_used_tokens))

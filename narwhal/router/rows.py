@@ -1,0 +1,61 @@
+"""What stands in the journal: one row a line, tagged by `type` (schema: `schemas/journal/v1.json`)."""
+
+import msgspec
+
+from narwhal.control.records import Decision
+
+
+class RequestRow(msgspec.Struct, frozen=True, tag="request", omit_defaults=False):
+    """One request, at its end. No prompt, no output, no key. Times in seconds; `_t` on the router's monotonic clock."""
+
+    request: int
+    id: str
+    """As in `x-request-id`."""
+    tenant: str
+    arrived_t: float
+    outcome: str
+    """`served`, `refused`, `failed`, `cut` (ended after its first byte), `cancelled` (the client left)."""
+    code: str
+    """Why it was refused, failed or cut; empty when served."""
+    stream: bool
+    whole: bool
+    prompt_tokens: int
+    completion_tokens: int
+    prefill_engine: str
+    decode_engine: str
+    retries: int
+    prefilled_s: float | None
+    """Arrival to leg 1's answer."""
+    ttft_s: float | None
+    tpot_s: float | None
+    total_s: float
+    slo_met: bool
+
+
+class ChangeRow(msgspec.Struct, frozen=True, tag="engine"):
+    """An engine `joined`, `left`, was `ejected`, `readmitted`, `moved`, is `draining` or `undrained`."""
+
+    t: float
+    engine: str
+    change: str
+    reason: str
+    epoch: int | None = None
+    decision: int | None = None
+
+
+class DecisionRow(msgspec.Struct, frozen=True, tag="decision"):
+    """One evaluation of the role controller."""
+
+    decision: Decision
+
+
+class StartRow(msgspec.Struct, frozen=True, tag="start"):
+    """The router started: ties its monotonic clock to the calendar."""
+
+    t: float
+    utc: str
+    fleet: str
+    version: str
+
+
+AnyRow = RequestRow | ChangeRow | DecisionRow | StartRow

@@ -1,0 +1,322 @@
+"""The thin shell around `Control`: real time and sockets. Events in, commands carried out, rows written."""
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from narwhal.control import Control, Settings
+from narwhal.control import commands as c
+from narwhal.control import events as e
+from narwhal.control.records import Decision
+from narwhal.engine.dialect import VllmDialect
+from narwhal.router.door import Parsed
+from narwhal.router.exchange import Exchange
+from narwhal.router.http import Connection
+from narwhal.router.journal import Journal
+from narwhal.router.metrics import Metrics
+from narwhal.router.rows import ChangeRow, DecisionRow, RequestRow
+from narwhal.router.upstream import Pool
+
+SWEEP_S = 0.05
+"""How often deadlines are looked at; they are late by at most this."""
+TOKENS_S = 0.25
+"""How often tokens are reported to control and stalled streams are looked for."""
+TICK_S = 0.25
+DECISIONS_KEPT = 256
+
+
+class Shell:
+    """Drives one `Control`. Everything runs on one loop, so nothing here locks."""
+
+    def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop, journal: Journal, metrics: Metrics) -> None:
+        self.loop = loop
+        self.settings = settings
+        self.control = Control(settings)
+        self.journal = journal
+        self.metrics = metrics
+        self.dialect = VllmDialect()
+        self.pools: dict[str, Pool] = {}
+        self.exchanges: dict[int, Exchange] = {}
+        self.streams: dict[int, Exchange] = {}
+        """Those whose first token is out."""
+        self.armed: dict[int, Exchange] = {}
+        """Those with a deadline."""
+        self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
+        self.recent: deque[tuple[float, bool]] = deque()
+        """(end, within both targets) of offered requests in the last minute."""
+        self.probe: Callable[[str], None] = lambda engine: None
+        self.draining = False
+        self._tokens_per_byte = 0.25
+        self._events: deque[e.AnyEvent] = deque()
+        self._feeding = False
+        self._number = 0
+        self._stalled: dict[int, tuple[int, float]] = {}
+        self._timers: list[asyncio.TimerHandle] = []
+        self._do: dict[type, Callable[[Any], None]] = {
+            c.Wait: self._wait,
+            c.StartPrefill: lambda k: self._start(k, "prefill"),
+            c.StartDecode: lambda k: self._start(k, "decode"),
+            c.StartWhole: lambda k: self._start(k, "whole"),
+            c.Refuse: self._refuse,
+            c.Abort: self._abort,
+            c.MoveRole: self._move_role,
+            c.ProbeEngine: lambda k: self.probe(k.engine),
+            c.EngineChanged: self._engine_changed,
+            c.Decided: self._decided,
+        }
+
+    # Time
+
+    def now(self) -> float:
+        """Seconds on the loop's monotonic clock."""
+        return self.loop.time()
+
+    def begin(self) -> None:
+        """Start the sweeps and the ticks."""
+        self._every(SWEEP_S, self._sweep_deadlines)
+        self._every(TOKENS_S, self._sweep_streams)
+        self._every(TICK_S, lambda: self.feed(e.Tick(self.now())))
+
+    def stop(self) -> None:
+        """Stop them, and close every connection to engines."""
+        for timer in self._timers:
+            timer.cancel()
+        for pool in self.pools.values():
+            pool.close()
+
+    def _every(self, seconds: float, action: Callable[[], Any]) -> None:
+        slot = len(self._timers)
+
+        def run() -> None:
+            before = self.now()
+            self._timers[slot] = self.loop.call_later(seconds, run)
+            self.metrics.loop_lag(max(before - due[0] - seconds, 0.0))
+            due[0] = before
+            action()
+
+        due = [self.now()]
+        self._timers.append(self.loop.call_later(seconds, run))
+
+    # Events and commands
+
+    def feed(self, event: e.AnyEvent) -> list[c.AnyCommand]:
+        """Give control an event and carry out what it says. Events that arise meanwhile are taken in turn."""
+        self._events.append(event)
+        if self._feeding:
+            return []
+        self._feeding = True
+        first: list[c.AnyCommand] = []
+        try:
+            while self._events:
+                event = self._events.popleft()
+                self.journal.event(event)
+                commands = self.control.handle(event)
+                first = first or commands
+                for command in commands:
+                    self._do[type(command)](command)
+        finally:
+            self._feeding = False
+        return first
+
+    def later(self, event: e.AnyEvent) -> None:
+        """Give control an event after the present one."""
+        self.feed(event)
+
+    # Requests
+
+    def arrived(self, connection: Connection, parsed: Parsed, request_id: bytes, started_t: float) -> None:
+        """A request passed the door."""
+        self._number += 1
+        exchange = Exchange(self, connection, parsed, request_id, self._number)
+        connection.serving = exchange
+        now = self.now()
+        exchange.arrived_t = started_t or now
+        tokens = parsed.prompt_tokens or max(int(parsed.prompt_bytes * self._tokens_per_byte), 1)
+        exchange.prompt_tokens = parsed.prompt_tokens
+        self.exchanges[self._number] = exchange
+        self.metrics.offered += 1
+        request_s = self.settings.serving.deadlines.request_s
+        exchange.request_until = exchange.arrived_t + request_s if request_s > 0 else math.inf
+        self.feed(
+            e.RequestArrived(
+                now, self._number, tokens, parsed.max_tokens, parsed.whole, exchange.tenant, "", exchange.arrived_t
+            )
+        )
+
+    def learn_prompt(self, parsed: Parsed, prompt_tokens: int) -> None:
+        """Correct the estimate of tokens for each byte of JSON with a prompt whose length is known now."""
+        if parsed.prompt_bytes and prompt_tokens:
+            self._tokens_per_byte += 0.05 * (min(prompt_tokens / parsed.prompt_bytes, 1.0) - self._tokens_per_byte)
+
+    def first_token(self, exchange: Exchange) -> None:
+        """The first token of a stream is on its way to the client."""
+        self.streams[exchange.number] = exchange
+        self.armed.pop(exchange.number, None)
+        self.feed(e.FirstToken(exchange.first_t, exchange.number))
+
+    def end(self, exchange: Exchange, outcome: str, code: str, event: e.AnyEvent | None) -> None:
+        """A request is over: one row in the journal, and the last event about it."""
+        if exchange.over:
+            return
+        exchange.over = True
+        number = exchange.number
+        if exchange.connection is not None:
+            exchange.connection.serving = None
+        self.exchanges.pop(number, None)
+        self.streams.pop(number, None)
+        self.armed.pop(number, None)
+        self._stalled.pop(number, None)
+        exchange.last_t = exchange.last_t or self.now()
+        self._count(exchange, outcome, code)
+        if event is not None:
+            self.feed(event)
+        exchange.connection = exchange.connection if outcome in ("served", "refused", "failed", "cut") else None
+
+    def _count(self, exchange: Exchange, outcome: str, code: str) -> None:
+        ttft_s = exchange.first_t - exchange.arrived_t if exchange.first_t else None
+        tpot_s = None
+        if outcome == "served" and exchange.parsed.stream and exchange.completion_tokens > 1:
+            tpot_s = (exchange.last_t - exchange.first_t) / (exchange.completion_tokens - 1)
+        slo = self.settings.slo
+        met = (
+            outcome == "served"
+            and (ttft_s or 0.0) <= slo.ttft_for(exchange.prompt_tokens)
+            and (tpot_s or 0.0) <= slo.tpot_s
+        )
+        if outcome != "cancelled":
+            self.recent.append((exchange.last_t, met))
+        self.metrics.ended(outcome, code, ttft_s, tpot_s, exchange.completion_tokens)
+        self.journal.row(
+            RequestRow(
+                request=exchange.number,
+                id=exchange.request_id.decode("latin1"),
+                tenant=exchange.tenant,
+                arrived_t=exchange.arrived_t,
+                outcome=outcome,
+                code=code,
+                stream=exchange.parsed.stream,
+                whole=exchange.parsed.whole,
+                prompt_tokens=exchange.prompt_tokens,
+                completion_tokens=exchange.completion_tokens,
+                prefill_engine=exchange.prefill_engine,
+                decode_engine=exchange.decode_engine,
+                retries=exchange.attempts,
+                prefilled_s=exchange.prefilled_t - exchange.arrived_t if exchange.prefilled_t else None,
+                ttft_s=ttft_s,
+                tpot_s=tpot_s,
+                total_s=exchange.last_t - exchange.arrived_t,
+                slo_met=met,
+            )
+        )
+
+    def cancelled(self, exchange: Exchange) -> None:
+        """The client left."""
+        self.end(exchange, "cancelled", "", e.RequestCancelled(self.now(), exchange.number))
+
+    def stopped(self, exchange: Exchange) -> None:
+        """The router stops and can wait no longer: end a request with one clear error."""
+        self.end(
+            exchange,
+            "cut" if exchange.visible else "failed",
+            "stopping",
+            e.RequestCancelled(self.now(), exchange.number),
+        )
+        exchange.abort(503, "stopping", "the router is stopping")
+
+    def load(self) -> dict[str, float | None]:
+        """Projected SLO ratio of each role at the last evaluation (1: at target); None before the first."""
+        last = self.control.roles.last
+        if last is None or not last.candidates:
+            return {"prefill": None, "decode": None}
+        now = last.candidates[0]
+        return {"prefill": now.ttft, "decode": max(now.tpot, now.queue)}
+
+    # Carrying out
+
+    def _wait(self, command: c.Wait) -> None:
+        exchange = self.exchanges.get(command.request)
+        if exchange is not None:
+            if command.what == "queue":
+                exchange.drop()
+            self._arm(exchange, command.what, command.until)
+
+    def _start(self, command: c.StartPrefill | c.StartDecode | c.StartWhole, leg: e.Leg) -> None:
+        exchange = self.exchanges.get(command.request)
+        if exchange is None:
+            return
+        buffered = leg != "prefill" and not exchange.parsed.stream
+        self._arm(exchange, "prefill" if leg == "prefill" else "first_token", math.inf if buffered else command.until)
+        exchange.start(leg, command.engine)
+
+    def _arm(self, exchange: Exchange, what: e.Deadline, until: float) -> None:
+        exchange.deadline, exchange.deadline_t = what, until
+        if until == math.inf:
+            self.armed.pop(exchange.number, None)
+        else:
+            self.armed[exchange.number] = exchange
+
+    def _refuse(self, command: c.Refuse) -> None:
+        exchange = self.exchanges.get(command.request)
+        if exchange is not None:
+            exchange.status = command.status
+            self.end(exchange, "refused", command.code, None)
+            exchange.refuse(command.status, command.code, command.message, command.retry_after_s)
+
+    def _abort(self, command: c.Abort) -> None:
+        exchange = self.exchanges.get(command.request)
+        if exchange is not None:
+            exchange.status = command.status
+            self.end(exchange, "cut" if exchange.visible else "failed", command.code, None)
+            exchange.abort(command.status, command.code, command.message)
+
+    def _move_role(self, command: c.MoveRole) -> None:
+        """The label driver: a role is a label, so a move is done when it is said."""
+        self.metrics.moves[command.role] += 1
+        self.journal.row(
+            ChangeRow(self.now(), command.engine, "moved", f"to {command.role}", command.epoch, command.decision)
+        )
+        self.later(e.RoleMoved(self.now(), command.engine, command.role, command.epoch))
+
+    def _engine_changed(self, command: c.EngineChanged) -> None:
+        self.metrics.changes[command.change] = self.metrics.changes.get(command.change, 0) + 1
+        self.journal.row(ChangeRow(self.now(), command.engine, command.change, command.reason))
+
+    def _decided(self, command: c.Decided) -> None:
+        self.decisions.append(command.decision)
+        self.metrics.decisions[command.decision.outcome] = self.metrics.decisions.get(command.decision.outcome, 0) + 1
+        self.journal.row(DecisionRow(command.decision))
+
+    # Sweeps
+
+    def _sweep_deadlines(self) -> None:
+        now = self.now()
+        due = [exchange for exchange in self.armed.values() if exchange.deadline_t <= now]
+        for exchange in due:
+            if self.armed.pop(exchange.number, None) is not None:
+                self.feed(e.DeadlinePassed(now, exchange.number, exchange.deadline))
+
+    def _sweep_streams(self) -> None:
+        """Report tokens in one batch, and find streams that stall and requests that take too long."""
+        now, gap_s = self.now(), self.settings.serving.deadlines.gap_s
+        numbers, tokens, stalled = [], [], []
+        for number, exchange in self.streams.items():
+            new = exchange.frames - exchange.frames_reported
+            if new:
+                exchange.frames_reported = exchange.frames
+                numbers.append(number)
+                tokens.append(new)
+                self._stalled.pop(number, None)
+            elif gap_s > 0 and exchange.connection is not None and not exchange.connection.slow:
+                since = self._stalled.setdefault(number, (exchange.frames, now))[1]
+                if now - since > gap_s:
+                    stalled.append(number)
+        if numbers:
+            self.feed(e.TokensObserved(now, tuple(numbers), tuple(tokens)))
+        for number in stalled:
+            self.feed(e.DeadlinePassed(now, number, "gap"))
+        for number in [n for n, x in self.exchanges.items() if x.request_until <= now]:
+            self.feed(e.DeadlinePassed(now, number, "request"))
+        while self.recent and self.recent[0][0] < now - 60:
+            self.recent.popleft()

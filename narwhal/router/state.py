@@ -1,0 +1,76 @@
+"""What the router says about itself: `RouterState`, and whether it is ready."""
+
+from typing import TYPE_CHECKING, Any
+
+from narwhal.control.placement import splits
+from narwhal.control.state import Engine
+
+if TYPE_CHECKING:
+    from narwhal.router.shell import Shell
+
+
+def ready(shell: "Shell") -> str:
+    """Why the router cannot serve; empty when it can."""
+    pool = shell.control.pool
+    if splits(pool, shell.settings) is not None:
+        return ""
+    if not pool.prefill and not pool.decode:
+        return "no engine is live"
+    role = "prefill" if not pool.prefill else "decode"
+    return f"no {role} engine is live, and recovery.degraded is refuse"
+
+
+def router_state(shell: "Shell", fleet: str, model: str, urls: dict[str, str], started_t: float) -> dict[str, Any]:
+    """The `RouterState` document (schema: `schemas/router-state/v1.json`)."""
+    pool, metrics, now = shell.control.pool, shell.metrics, shell.now()
+    prefill, decode = pool.split()
+    recent = list(shell.recent)
+    oldest = min((x.arrived_t for x in shell.exchanges.values() if x.deadline == "queue"), default=None)
+    return {
+        "apiVersion": "narwhal/v1",
+        "kind": "RouterState",
+        "fleet": fleet,
+        "model": model,
+        "uptime_s": now - started_t,
+        "epoch": pool.epoch,
+        "hold": {"on": pool.hold, "reason": pool.hold_reason},
+        "policy": shell.settings.controller.policy,
+        "split": {"prefill": prefill, "decode": decode},
+        "load": shell.load(),
+        "queue": {"requests": pool.queued, "oldest_s": max(now - oldest, 0.0) if oldest is not None else 0.0},
+        "seats_waiting": sum(1 for number in pool.seats if number in pool.requests),
+        "counts": {
+            "offered": metrics.offered,
+            **{name: metrics.count(name) for name in ("served", "refused", "failed", "cut", "cancelled")},
+        },
+        "attainment_60s": sum(met for _, met in recent) / len(recent) if recent else None,
+        "journal": {"dropped_lines": shell.journal.dropped, "error": shell.journal.error},
+        "engines": [_engine(shell, engine, urls.get(name, ""), now) for name, engine in sorted(pool.engines.items())],
+    }
+
+
+def _engine(shell: "Shell", engine: Engine, url: str, now: float) -> dict[str, Any]:
+    return {
+        "id": engine.id,
+        "url": url,
+        "role": engine.role,
+        "pin": engine.pin,
+        "generation": engine.generation,
+        "state": standing(engine),
+        "residents": engine.charged_streams,
+        "prefills": len(engine.prefills),
+        "kv_tokens": engine.charged_kv_tokens,
+        "backlog_s": engine.backlog_s(now),
+        "occupancy": engine.occupancy(shell.settings.slo.tpot_s),
+    }
+
+
+def standing(engine: Engine) -> str:
+    """One word for an engine's standing."""
+    if engine.ejected:
+        return "ejected"
+    if not engine.admitted:
+        return "unadmitted"
+    if engine.draining:
+        return "draining"
+    return "suspected" if engine.suspected else "live"

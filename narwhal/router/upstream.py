@@ -1,0 +1,332 @@
+"""Connections to one engine: a pool, and a protocol that reads an answer whole or relays it."""
+
+import asyncio
+from collections import deque
+from typing import Any, Protocol
+
+from narwhal.control.events import FailureCause
+from narwhal.router.chunks import ChunkError, ChunkTracker
+
+IDLE_S = 4.0
+"""Idle age after which a kept connection is not used again: engines close theirs after 5 s."""
+CONNECT_S = 5.0
+MAX_HEAD = 65536
+MAX_ANSWER = 64 << 20
+"""Largest answer that is read whole, in bytes."""
+
+_IDLE, _HEAD, _LENGTH, _CHUNKED, _CLOSE = range(5)
+
+
+class Owner(Protocol):
+    """Who asked: the exchange of one request."""
+
+    def answer_head(self, up: "Upstream", status: int, head: bytes, length: int) -> bool:
+        """The head is here (`length` -1: chunked, -2: until the connection closes). True: relay; False: collect."""
+
+    def answer_bytes(self, up: "Upstream", data: bytes) -> None:
+        """Bytes of a relayed body, framing included."""
+
+    def answer_done(self, up: "Upstream", body: bytes) -> None:
+        """The answer is complete; `body` when it was collected, without framing."""
+
+    def answer_failed(self, up: "Upstream", cause: FailureCause, message: str) -> None:
+        """It ended before it was complete. `cause` as in `FailureCause`."""
+
+
+class Pool:
+    """Connections to one engine."""
+
+    __slots__ = ("address", "closed", "host_header", "idle", "loop", "open", "port")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, address: str, port: int) -> None:
+        self.loop = loop
+        self.address = address
+        self.port = port
+        self.host_header = (f"[{address}]:{port}" if ":" in address else f"{address}:{port}").encode()
+        self.idle: deque[Upstream] = deque()
+        self.open: set[Upstream] = set()
+        self.closed = False
+
+    def send(self, request: bytes, owner: Owner) -> "Upstream":
+        """Send a request on a kept connection, or a new one."""
+        now = self.loop.time()
+        while self.idle:
+            up = self.idle.pop()
+            if up.usable(now):
+                up.begin(request, owner, reused=True)
+                return up
+            up.abort()
+        return self.connect(request, owner)
+
+    def connect(self, request: bytes, owner: Owner) -> "Upstream":
+        """Send a request on a new connection."""
+        up = Upstream(self)
+        up.queue(request, owner)
+        up.task = self.loop.create_task(up.open())
+        return up
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.closed = True
+        for up in list(self.open):
+            up.abort()
+        self.idle.clear()
+
+
+class Upstream(asyncio.Protocol):
+    """One connection to an engine. One answer at a time."""
+
+    __slots__ = (
+        "_buffer", "_collect", "_collected", "_keep", "_left", "_paused", "_pending", "_reused", "_state", "_used_t",
+        "got", "owner", "pool", "status", "task", "tracker", "transport",
+    )  # fmt: skip
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.owner: Owner | None = None
+        self.transport: Any = None
+        self.task: asyncio.Task[None] | None = None
+        self.tracker: ChunkTracker | None = None
+        self.status = 0
+        self.got = False
+        """Whether a byte of the answer has come."""
+        self._buffer = b""
+        self._collect: list[bytes] | None = None
+        self._collected = 0
+        self._keep = True
+        self._left = 0
+        self._paused = False
+        self._pending: bytes | None = None
+        self._reused = False
+        self._state = _IDLE
+        self._used_t = 0.0
+
+    # Sending
+
+    def queue(self, request: bytes, owner: Owner) -> None:
+        """Keep a request until the connection is made."""
+        self._pending, self.owner = request, owner
+
+    async def open(self) -> None:
+        """Make the connection; a failure goes to the owner."""
+        pool = self.pool
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await pool.loop.create_connection(lambda: self, pool.address, pool.port)
+        except TimeoutError:
+            self._fail("timeout", "no connection in time")
+        except OSError as error:
+            self._fail("connection", f"no connection: {error.strerror or error}")
+
+    def begin(self, request: bytes, owner: Owner, *, reused: bool) -> None:
+        """Send a request on this connection."""
+        self.owner, self._reused, self.got, self._keep = owner, reused, False, True
+        self._pending = request if reused else None
+        self._state, self._buffer = _HEAD, b""
+        self.transport.write(request)
+
+    def usable(self, now: float) -> bool:
+        """Whether it is open and young enough."""
+        return self.transport is not None and now - self._used_t < IDLE_S
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send what waits."""
+        self.transport = transport
+        self.pool.open.add(self)
+        if self._pending is None or self.owner is None or self.pool.closed:
+            self.abort()
+        else:
+            self.begin(self._pending, self.owner, reused=False)
+
+    # Flow control and the end
+
+    def pause(self) -> None:
+        """Stop reading: the client is slow."""
+        if self.transport is not None and not self._paused:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self._paused:
+            self._paused = False
+            if self.transport is not None:
+                self.transport.resume_reading()
+
+    def abort(self) -> None:
+        """Close at once; the owner hears nothing more. The engine stops working for it."""
+        self.owner = None
+        self._pending = None
+        if self.transport is not None:
+            self.transport.abort()
+        elif self.task is not None:
+            self.task.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The engine closed, or we did."""
+        self.transport = None
+        self.pool.open.discard(self)
+        owner, state = self.owner, self._state
+        if owner is None:
+            return
+        if state == _CLOSE:
+            self._finish()
+        elif self._reused and not self.got and self._pending is not None and not self.pool.closed:
+            # the engine closed an idle connection as we used it: nothing was answered, so send it once more
+            request, self.owner = self._pending, None
+            replaced = self.pool.connect(request, owner)
+            _replace(owner, self, replaced)
+        else:
+            self._fail("stream" if self.got else "connection", "the engine closed the connection")
+
+    def _fail(self, cause: FailureCause, message: str) -> None:
+        owner, self.owner = self.owner, None
+        if owner is not None:
+            owner.answer_failed(self, cause, message)
+
+    # Reading
+
+    def data_received(self, data: bytes) -> None:
+        """The hot path is a chunked body: relayed first, then followed."""
+        state = self._state
+        if state == _CHUNKED:
+            self._chunked(data)
+        elif state == _LENGTH:
+            self._length(data)
+        elif state == _HEAD:
+            self._head(data)
+        elif state == _CLOSE:
+            self._body(data)
+        else:  # bytes nobody asked for: the connection is not to be trusted
+            self.abort()
+
+    def _head(self, data: bytes) -> None:
+        self.got = True
+        self._pending = None
+        buffer = self._buffer + data if self._buffer else data
+        end = buffer.find(b"\r\n\r\n")
+        if end < 0:
+            self._buffer = buffer
+            if len(buffer) > MAX_HEAD:
+                self._broken("the engine's head is too long")
+            return
+        head, rest = buffer[: end + 2].lower(), buffer[end + 4 :]
+        self._buffer = b""
+        try:
+            self.status = int(head[9:12])
+            length = _body_length(head, self.status)
+        except ValueError:
+            self._broken("the engine's head is malformed")
+            return
+        if self.status < 200:  # 100 Continue
+            if rest:
+                self._head(rest)
+            return
+        if b"\r\nconnection: close" in head or head.startswith(b"http/1.0"):
+            self._keep = False
+        owner = self.owner
+        if owner is None:
+            return
+        self._collect = None if owner.answer_head(self, self.status, head, length) else []
+        self._collected = 0
+        if self.owner is None:  # the owner gave it up
+            return
+        if length >= 0:
+            self._state, self._left = _LENGTH, length
+            self._length(rest)
+        elif length == -1:
+            self._state, self.tracker = _CHUNKED, ChunkTracker()
+            if rest:
+                self._chunked(rest)
+        else:
+            self._state, self._keep = _CLOSE, False
+            if rest:
+                self._body(rest)
+
+    def _chunked(self, data: bytes) -> None:
+        tracker = self.tracker
+        assert tracker is not None
+        try:
+            used = tracker.feed(data)
+        except ChunkError as error:
+            self._broken(str(error))
+            return
+        if used != len(data):
+            data, self._keep = data[:used], False
+        self._body(data)
+        if tracker.done and self.owner is not None:
+            self._finish()
+
+    def _length(self, data: bytes) -> None:
+        if len(data) > self._left:
+            data, self._keep = data[: self._left], False
+        self._left -= len(data)
+        if data:
+            self._body(data)
+        if self._left == 0 and self.owner is not None:
+            self._finish()
+
+    def _body(self, data: bytes) -> None:
+        if self._collect is None:
+            if self.owner is not None:
+                self.owner.answer_bytes(self, data)
+            return
+        self._collect.append(data)
+        self._collected += len(data)
+        if self._collected > MAX_ANSWER:
+            self._broken("the engine's answer is too long")
+
+    def _broken(self, message: str) -> None:
+        self._fail("stream", message)
+        self.abort()
+
+    def _finish(self) -> None:
+        owner, collected, tracker = self.owner, self._collect, self.tracker
+        self.owner = self._collect = None
+        body = b""
+        if collected is not None:
+            body = b"".join(collected)
+            if tracker is not None:
+                body = dechunk(body)
+        if self._paused:
+            self.resume()
+        self._state = _IDLE
+        self._used_t = self.pool.loop.time()
+        if self._keep and self.transport is not None and not self.pool.closed:
+            self.pool.idle.append(self)
+        elif self.transport is not None:
+            self.transport.close()
+        if owner is not None:
+            owner.answer_done(self, body)
+        self.tracker = None
+
+
+def _replace(owner: Owner, old: Upstream, new: Upstream) -> None:
+    replace = getattr(owner, "replaced", None)
+    if replace is not None:
+        replace(old, new)
+
+
+def _body_length(head: bytes, status: int) -> int:
+    """Length of the body by its head: bytes, -1 for chunked, -2 for until the end. Raises `ValueError`."""
+    if status in (204, 304):
+        return 0
+    if b"\r\ntransfer-encoding: chunked\r\n" in head:
+        return -1
+    start = head.find(b"\r\ncontent-length:")
+    if start < 0:
+        return -2
+    return int(head[start + 17 : head.find(b"\r\n", start + 17)])
+
+
+def dechunk(body: bytes) -> bytes:
+    """A complete chunked body without its framing."""
+    out: list[bytes] = []
+    position = 0
+    while True:
+        end = body.find(b"\r\n", position)
+        size = int(body[position:end].partition(b";")[0], 16)
+        if size == 0:
+            return b"".join(out)
+        out.append(body[end + 2 : end + 2 + size])
+        position = end + 2 + size + 2
