@@ -3,9 +3,10 @@
 Everything is kept up to date event by event, O(1) amortised; nothing here looks through requests.
 """
 
-from collections import deque
+from bisect import bisect_left
 from heapq import heappop, heappush
 from math import sqrt
+from typing import NamedTuple
 
 from narwhal.control.state import Pool, Settings
 
@@ -14,105 +15,130 @@ FLOW_S = 5.0
 CHANGE_SIGMA = 3.0
 CHANGE_SHARE = 0.15
 """A change point: the short rate differs from the long one by more than this many of its errors, and this share."""
+COMPACT = 4096
+"""Forgotten entries of a history that are dropped at once."""
+NEVER = float("-inf")
 
 
-class Window:
-    """Sum, sum of squares and count of what happened in the last `span_s` seconds, kept up to date."""
+class Sums(NamedTuple):
+    """What happened in a span of time."""
 
-    __slots__ = ("_items", "count", "span_s", "squares", "start_t", "total")
+    events: int
+    total: float
+    squares: float
 
-    def __init__(self, span_s: float) -> None:
-        self.span_s = span_s
-        self.start_t = float("-inf")
-        """When counting began; nothing before it is in the window. -inf: nothing was observed yet."""
-        self.total = 0.0
-        self.squares = 0.0
-        self.count = 0
-        self._items: deque[tuple[float, float]] = deque()
 
-    def begin(self, t: float) -> None:
-        """Note the first moment of observation; later calls change nothing."""
-        if self.start_t == float("-inf"):
-            self.start_t = t
+class History:
+    """Values with their times, as running sums: one append for an event, one bisection for any span up to `keep_s`."""
+
+    __slots__ = ("_head", "_squares", "_times", "_totals", "keep_s")
+
+    def __init__(self, keep_s: float) -> None:
+        self.keep_s = keep_s
+        self._head = 0
+        """First entry that is not forgotten; the one before it holds the sums up to there."""
+        self._times: list[float] = [NEVER]
+        self._totals: list[float] = [0.0]
+        self._squares: list[float] = [0.0]
+
+    def __len__(self) -> int:
+        return len(self._times) - max(self._head, 1)
 
     def add(self, t: float, value: float) -> None:
         """Count something that happened at `t`, which does not lie before the last one."""
-        self._items.append((t, value))
-        self.total += value
-        self.squares += value * value
-        self.count += 1
+        times, since_t = self._times, t - self.keep_s
+        times.append(t)
+        self._totals.append(self._totals[-1] + value)
+        self._squares.append(self._squares[-1] + value * value)
+        while times[self._head] < since_t:
+            self._head += 1
+        if self._head > COMPACT:
+            self._compact()
 
-    def expire(self, t: float) -> None:
-        """Forget what is older than the span at `t`, or than the start."""
-        items, since_t = self._items, max(t - self.span_s, self.start_t)
-        while items and items[0][0] < since_t:
-            _, value = items.popleft()
-            self.total -= value
-            self.squares -= value * value
-            self.count -= 1
-        if not items:
-            self.total = self.squares = 0.0  # no rounding error outlives the values it came from
+    def since(self, t: float) -> Sums:
+        """Sums of what happened at `t` or later."""
+        first = bisect_left(self._times, t, max(self._head, 1))
+        last = len(self._times) - 1
+        if first > last:
+            return Sums(0, 0.0, 0.0)
+        return Sums(
+            last - first + 1,
+            self._totals[last] - self._totals[first - 1],
+            max(self._squares[last] - self._squares[first - 1], 0.0),
+        )
 
-    def restart(self, t: float) -> None:
-        """Begin anew at `t`: forget what happened before."""
-        self.start_t = max(self.start_t, t)
-        self.expire(t)
-
-    def seconds(self, t: float, least_s: float) -> float:
-        """Seconds that the window covers at `t`: its span, or less after a start; at least `least_s`."""
-        return max(min(self.span_s, t - self.start_t), least_s)
-
-    def rate(self, t: float, least_s: float) -> float:
-        """Sum per second over what the window covers."""
-        self.expire(t)
-        return self.total / self.seconds(t, least_s)
-
-    def error(self, t: float, least_s: float) -> float:
-        """Standard error of `rate` for Poisson arrivals: the root of the sum of squares, per second."""
-        self.expire(t)
-        return sqrt(max(self.squares, 0.0)) / self.seconds(t, least_s)
+    def _compact(self) -> None:
+        """Drop forgotten entries, and begin the running sums anew, so that no rounding error grows with uptime."""
+        before = self._head - 1
+        total, squares = self._totals[before], self._squares[before]
+        self._times[: self._head] = [NEVER]
+        self._totals[: self._head] = [0.0]
+        self._squares[: self._head] = [0.0]
+        for place in range(1, len(self._times)):
+            self._totals[place] -= total
+            self._squares[place] -= squares
+        self._head = 1
 
 
 class Flow:
     """One kind of demand over the horizons that the policies read, all in units per second."""
 
-    __slots__ = ("confirm", "evidence", "least_s", "long", "short", "window")
+    __slots__ = ("_began_t", "_history", "confirm_s", "evidence_s", "long_s", "long_start_t", "short_s", "window_s")
 
     def __init__(self, settings: Settings) -> None:
         projection, reactive = settings.controller.projection, settings.controller.reactive
-        self.least_s = projection.short_window_s
-        self.short = Window(projection.short_window_s)
-        self.long = Window(projection.window_s)
-        """Restarts at a change point."""
-        self.confirm = Window(reactive.confirmations * reactive.step_s)
-        self.evidence = Window(reactive.evidence_span_s)
-        self.window = Window(reactive.window_s)
-        """Never restarts."""
+        self.short_s = projection.short_window_s
+        self.long_s = projection.window_s
+        """Longest span of the long horizon, which restarts at change points."""
+        self.confirm_s = reactive.confirmations * reactive.step_s
+        self.evidence_s = reactive.evidence_span_s
+        self.window_s = reactive.window_s
+        self.long_start_t = NEVER
+        """The last change point."""
+        self._began_t = NEVER
+        self._history = History(max(self.long_s, self.window_s, self.evidence_s, self.confirm_s, self.short_s))
 
     def begin(self, t: float) -> None:
-        """Note the first moment of observation."""
-        for window in self._all():
-            window.begin(t)
+        """Note the first moment of observation: spans are not diluted by the time before."""
+        self._began_t = t
 
     def add(self, t: float, value: float) -> None:
-        """Count demand that arrived at `t`. Horizons forget as they go, so memory is bounded by their spans."""
-        for window in self._all():
-            window.add(t, value)
-            window.expire(t)
+        """Count demand that arrived at `t`."""
+        self._history.add(t, value)
 
-    def rate(self, window: Window, t: float) -> float:
-        """Demand per second over one of the horizons."""
-        return window.rate(t, min(self.least_s, window.span_s))
+    def rate(self, span_s: float, t: float) -> float:
+        """Demand per second over the last `span_s` seconds."""
+        return self._history.since(t - span_s).total / self._seconds(span_s, t)
+
+    def error(self, span_s: float, t: float) -> float:
+        """Standard error of `rate` for Poisson arrivals: the root of the sum of squares, per second."""
+        return sqrt(self._history.since(t - span_s).squares) / self._seconds(span_s, t)
+
+    def count(self, span_s: float, t: float) -> int:
+        """How many arrived in the last `span_s` seconds."""
+        return self._history.since(t - span_s).events
+
+    def mean(self, span_s: float, t: float) -> float:
+        """Mean of what arrived in the last `span_s` seconds; 0 when nothing did."""
+        sums = self._history.since(t - span_s)
+        return sums.total / sums.events if sums.events else 0.0
+
+    def long_span_s(self, t: float) -> float:
+        """The long horizon: time since the last change point, within its bounds."""
+        return max(min(self.long_s, t - self.long_start_t), self.short_s)
+
+    def restart(self, t: float) -> None:
+        """Begin the long horizon anew at `t`."""
+        self.long_start_t = max(self.long_start_t, t)
 
     def changed(self, t: float) -> bool:
         """Whether the short horizon contradicts the long one: beyond chance, and by more than 15 %."""
-        short, long = self.rate(self.short, t), self.rate(self.long, t)
+        short, long = self.rate(self.short_s, t), self.rate(self.long_span_s(t), t)
         difference = abs(short - long)
-        chance = CHANGE_SIGMA * self.short.error(t, min(self.least_s, self.short.span_s))
-        return difference > chance and difference > CHANGE_SHARE * long
+        return difference > CHANGE_SIGMA * self.error(self.short_s, t) and difference > CHANGE_SHARE * long
 
-    def _all(self) -> tuple[Window, ...]:
-        return self.short, self.long, self.confirm, self.evidence, self.window
+    def _seconds(self, span_s: float, t: float) -> float:
+        return min(span_s, max(t - self._began_t, self.short_s))
 
 
 class Demand:
@@ -129,9 +155,9 @@ class Demand:
         """Requests so far."""
         self.timeouts = 0
         """First tokens that did not come in time, so far."""
-        self._t = float("-inf")
-        self._entered = Window(FLOW_S)
-        self._left = Window(FLOW_S)
+        self._t = NEVER
+        self._entered = History(FLOW_S)
+        self._left = History(FLOW_S)
         self._brief: list[tuple[float, float]] = []
         """Heap of (entered_t, occupancy) of streams that both entered and left in the last `FLOW_S`."""
         self._brief_total = 0.0
@@ -139,7 +165,7 @@ class Demand:
     def now(self, t: float) -> float:
         """The time to count with: `t`, or the latest seen if that is later."""
         if t > self._t:
-            if self._t == float("-inf"):
+            if self._t == NEVER:
                 self.prefill.begin(t)
                 self.decode.begin(t)
             self._t = t
@@ -156,13 +182,11 @@ class Demand:
         t = self.now(t)
         self.decode.add(t, occupancy)
         self._entered.add(t, occupancy)
-        self._entered.expire(t)
 
     def left_decode(self, t: float, occupancy: float, entered_t: float) -> None:
         """A stream that entered decode at `entered_t` ended; `occupancy` is what it took at the end."""
         t = self.now(t)
         self._left.add(t, occupancy)
-        self._left.expire(t)
         if entered_t > t - FLOW_S:
             heappush(self._brief, (entered_t, occupancy))
             self._brief_total += occupancy
@@ -179,35 +203,31 @@ class Demand:
         if not (self.prefill.changed(t) or self.decode.changed(t)):
             return False
         for flow in (self.prefill, self.decode):
-            flow.long.restart(t - flow.short.span_s)
+            flow.restart(t - flow.short_s)
         return True
 
     def prefill_load(self, t: float) -> float:
         """pe*: prefill seconds offered per second, the larger of the long rate and the short one less its error."""
         t, flow = self.now(t), self.prefill
-        error = flow.short.error(t, min(flow.least_s, flow.short.span_s))
-        return max(flow.rate(flow.long, t), flow.rate(flow.short, t) - error)
+        return max(flow.rate(flow.long_span_s(t), t), flow.rate(flow.short_s, t) - flow.error(flow.short_s, t))
 
     def entering(self, t: float) -> float:
         """Y: occupancy of streams that finished prefill in the last 5 s."""
-        self._entered.expire(self.now(t))
-        return self._entered.total
+        return self._entered.since(self.now(t) - FLOW_S).total
 
     def survival(self, t: float) -> float:
         """S: of the occupancy that was there 5 s ago, the share that still is; 1 when there was none."""
         t = self.now(t)
-        self._left.expire(t)
         self._forget_brief(t)
         resident = sum(engine.occupancy(self._tpot_s) for engine in self._pool.engines.values() if engine.streams)
         young = self.entering(t) - self._brief_total
         old = max(resident - max(young, 0.0), 0.0)
-        ended = max(self._left.total - self._brief_total, 0.0)
+        ended = max(self._left.since(t - FLOW_S).total - self._brief_total, 0.0)
         return old / (old + ended) if old + ended > 0 else 1.0
 
     def mean_occupancy(self) -> float:
         """Mean share of a decode engine that a recent stream took when it entered; 0 when there was none."""
-        window = self.decode.window
-        return window.total / window.count if window.count else 0.0
+        return self.decode.mean(self.decode.window_s, self._t)
 
     def _forget_brief(self, t: float) -> None:
         brief, since_t = self._brief, t - FLOW_S

@@ -31,7 +31,7 @@ class Departure:
     def offered(self, t: float) -> Offered:
         """Demand over the confirmation span."""
         prefill, decode = self._demand.prefill, self._demand.decode
-        return Offered(prefill.rate(prefill.confirm, t), decode.rate(decode.confirm, t) * FLOW_S)
+        return Offered(prefill.rate(prefill.confirm_s, t), decode.rate(decode.confirm_s, t) * FLOW_S)
 
     def demand_differs(self, t: float) -> bool:
         """Whether demand over the confirmation span differs from that of the window by more than the tolerance."""
@@ -74,4 +74,6 @@ class Departure:
         return t - self._last_t[other] <= self._parameters.window_s and self._last_t[other] > self._last_t[shift]
 
     def _flow_differs(self, flow: Flow, t: float) -> bool:
-        return differs(flow.rate(flow.confirm, t), flow.rate(flow.window, t), self._parameters.demand_rise_tolerance)
+        return differs(
+            flow.rate(flow.confirm_s, t), flow.rate(flow.window_s, t), self._parameters.demand_rise_tolerance
+        )

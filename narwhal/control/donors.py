@@ -17,21 +17,24 @@ class Donors:
     def __init__(self, pool: Pool, settings: Settings, t: float) -> None:
         prefill, decode = by_role(pool)
         tpot_s = settings.slo.tpot_s
-        self._tpot_s = tpot_s
         self._base = reference(pool)
-        live = [engine for engine in prefill + decode if engine.pin is None]
-        self.most = max(2, len(live) // 4)
+        self._occupancy = {engine.id: engine.occupancy(tpot_s) for engine in decode}
+        self._tpot_s = tpot_s
+        self.most = max(2, sum(engine.pin is None for engine in prefill + decode) // 4)
         """k: most engines of one decision."""
 
-        def order(engine: Engine, target: Role) -> tuple[bool, bool, float, str]:
-            held = not all(guard.passed for guard in guards.of_engine(engine, target, settings, t))
-            if target == "prefill":
-                return held, not engine.prefills, engine.occupancy(tpot_s), engine.id
-            return held, not engine.streams, engine.backlog_s(t), engine.id
+        def held(engine: Engine) -> bool:
+            return not (guards.dwell(engine, settings, t).passed and guards.residents(engine, settings).passed)
+
+        def to_prefill(engine: Engine) -> tuple[bool, bool, float, str]:
+            return held(engine), not engine.prefills, self._occupancy[engine.id], engine.id
+
+        def to_decode(engine: Engine) -> tuple[bool, bool, float, str]:
+            return held(engine), not engine.streams, engine.backlog_s(t), engine.id
 
         self._order: dict[Role, list[Engine]] = {
-            "prefill": sorted(filter(_movable, decode), key=lambda engine: order(engine, "prefill"))[: self.most],
-            "decode": sorted(filter(_movable, prefill), key=lambda engine: order(engine, "decode"))[: self.most],
+            "prefill": sorted(filter(_movable, decode), key=to_prefill)[: self.most],
+            "decode": sorted(filter(_movable, prefill), key=to_decode)[: self.most],
         }
         controller = settings.controller
         self._spare: dict[Role, int] = {
@@ -56,7 +59,7 @@ class Donors:
                 total = Change(
                     total.engines + 1,
                     total.speed + speed(engine, self._base),
-                    total.occupancy + engine.occupancy(self._tpot_s),
+                    total.occupancy + self._occupancy[engine.id],
                     total.pace + pace(engine, self._tpot_s),
                 )
             else:
@@ -67,4 +70,4 @@ class Donors:
 
 def _movable(engine: Engine) -> bool:
     """Whether an engine may be proposed at all: not pinned, and no lifecycle hold."""
-    return engine.pin is None and guards.lifecycle(engine).passed
+    return engine.pin is None and engine.open

@@ -22,6 +22,8 @@ def lifecycle(engine: Engine) -> Guard:
 
     The guard carries the name of the state that holds it; `lifecycle` when none does.
     """
+    if engine.open:
+        return Guard("lifecycle", True, 0.0, 0.0, engine.id)
     states = {
         "unadmitted": not engine.admitted,
         "ejected": engine.ejected,
@@ -29,8 +31,7 @@ def lifecycle(engine: Engine) -> Guard:
         "suspected": engine.suspected,
         "moving": engine.moving is not None,
     }
-    held = next((name for name, on in states.items() if on), "")
-    return Guard(held or "lifecycle", not held, 1.0 if held else 0.0, 0.0, engine.id)
+    return Guard(next(name for name, on in states.items() if on), False, 1.0, 0.0, engine.id)
 
 
 def dwell(engine: Engine, settings: Settings, t: float) -> Guard:
@@ -52,10 +53,8 @@ def cooldown(settings: Settings, t: float, last_t: float) -> Guard:
     return Guard("cooldown_s", age_s >= limit_s, age_s, limit_s)
 
 
-def floor(pool: Pool, settings: Settings, source: Role, engines: int) -> Guard:
-    """The role that gives `engines` away keeps its floor of live engines."""
-    prefill, decode = pool.split()
-    left = (prefill if source == "prefill" else decode) - engines
+def floor(settings: Settings, source: Role, left: int) -> Guard:
+    """The role that gives engines away keeps its floor of live engines; `left` is what it would have."""
     controller = settings.controller
     limit = controller.min_prefill if source == "prefill" else controller.min_decode
     return Guard(f"min_{source}", left >= limit, float(left), float(limit))
@@ -83,9 +82,10 @@ def shrink(
     """The donors that pass, and what was asked: each passes its own guards and the floor, or the batch shrinks."""
     asked: list[Guard] = []
     passed: list[Engine] = []
+    source: Role = "decode" if target == "prefill" else "prefill"
+    live = pool.split()[source == "decode"]
     for engine in donors:
-        source: Role = "decode" if target == "prefill" else "prefill"
-        guards = [*of_engine(engine, target, settings, t), floor(pool, settings, source, len(passed) + 1)]
+        guards = [*of_engine(engine, target, settings, t), floor(settings, source, live - len(passed) - 1)]
         asked += guards
         if all(guard.passed for guard in guards):
             passed.append(engine)

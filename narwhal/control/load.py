@@ -112,9 +112,16 @@ def speed(engine: Engine, base: Engine | None) -> float:
     chunk, n = curves.chunk_tokens, engine.charged_streams
     if n >= chunk:
         return 0.0
+    alone = 1.0
+    if base is not None and base is not engine:
+        same = base.curves is curves
+        alone = base.prefill_scale / engine.prefill_scale
+        alone *= 1.0 if same else base.curves.prefill_s(chunk) / curves.prefill_s(chunk)
+    if n == 0:
+        return alone
     chunk_s = curves.b_s * chunk
     slowdown = (chunk_s + curves.d1_s * n + curves.d2_s * engine.charged_kv_tokens) / chunk_s * chunk / (chunk - n)
-    return (base.prefill_s(chunk) / engine.prefill_s(chunk) if base else 1.0) / slowdown
+    return alone / slowdown
 
 
 def pace(engine: Engine, tpot_s: float) -> float:

@@ -109,10 +109,10 @@ class Projection:
 
     def arrivals(self, load: Load) -> Guard:
         """Few arrivals prove nothing, unless a prompt has waited as long as its target."""
-        long = self._demand.prefill.long
-        long.expire(load.t)
-        passed = long.count >= self._parameters.min_arrivals or load.age >= 1
-        return Guard("min_arrivals", passed, float(long.count), float(self._parameters.min_arrivals))
+        flow = self._demand.prefill
+        count = flow.count(flow.long_span_s(load.t), load.t)
+        passed = count >= self._parameters.min_arrivals or load.age >= 1
+        return Guard("min_arrivals", passed, float(count), float(self._parameters.min_arrivals))
 
     def _confirm(self, t: float, current: Option, target: Role, *, passed: bool, urgent: bool) -> Guard:
         need = 1 if current.cost >= 1 and not self.reverses(t, target) else CONFIRMATIONS

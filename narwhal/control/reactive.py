@@ -112,7 +112,7 @@ class Reactive:
 
     def _larger_decode(self, load: Load) -> Offered:
         flow = self._demand.decode
-        rate = max(flow.rate(flow.evidence, load.t), flow.rate(flow.window, load.t))
+        rate = max(flow.rate(flow.evidence_s, load.t), flow.rate(flow.window_s, load.t))
         return Offered(load.offered.prefill, rate * FLOW_S)
 
     # Rules
@@ -139,7 +139,7 @@ class Reactive:
     def stable_decode(self, t: float) -> Guard:
         """Decode demand does not rise: the short horizon exceeds the long one by no more than the tolerance."""
         flow = self._demand.decode
-        short, long = flow.rate(flow.evidence, t), flow.rate(flow.window, t)
+        short, long = flow.rate(flow.evidence_s, t), flow.rate(flow.window_s, t)
         limit = long * (1 + self._parameters.demand_rise_tolerance)
         return Guard("demand_rise_tolerance", short <= limit, short, limit)
 

@@ -149,7 +149,8 @@ class RoleController:
             return self._conclude(t, "operator", "held", f"no engine is called {engine}")
         if (donor.moving or donor.role) == role:
             return self._conclude(t, "operator", "stay", f"{engine} is a {role} engine already")
-        floor = guards.floor(self._pool, self._settings, donor.role, 1)
+        left = self._pool.split()[donor.role == "decode"] - 1
+        floor = guards.floor(self._settings, donor.role, left)
         return self._request(t, [(donor, role)], [floor], f"move {engine} to {role}")
 
     def request_swap(self, t: float, a: str, b: str) -> list[AnyCommand]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from narwhal.control.demand import Demand, Window
+from narwhal.control.demand import Demand, History
 from narwhal.control.state import Pool
 from tests.control.fleets import HandFleet, settings
 
@@ -14,25 +14,34 @@ def demand() -> Demand:
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.floats(0, 3)), max_size=60), st.floats(0.5, 30))
-def test_a_window_holds_what_a_count_over_all_events_finds(steps: list[tuple[float, float]], span_s: float) -> None:
-    window, t, events = Window(span_s), 0.0, []
-    window.begin(0.0)
+def test_a_history_tells_of_a_span_what_a_look_at_all_events_tells(
+    steps: list[tuple[float, float]], span_s: float
+) -> None:
+    history, t, events = History(30.0), 0.0, []
     for gap_s, value in steps:
         t += gap_s
         events.append((t, value))
-        window.add(t, value)
-        window.expire(t)
+        history.add(t, value)
     inside = [value for at, value in events if at >= t - span_s]
-    assert window.count == len(inside)
-    assert window.total == pytest.approx(sum(inside), abs=1e-9)
-    assert window.squares == pytest.approx(sum(value * value for value in inside), abs=1e-9)
+    sums = history.since(t - span_s)
+    assert sums.events == len(inside)
+    assert sums.total == pytest.approx(sum(inside), abs=1e-9)
+    assert sums.squares == pytest.approx(sum(value * value for value in inside), abs=1e-9)
 
 
-def test_a_window_that_just_began_is_not_diluted_by_the_time_before() -> None:
+def test_a_history_of_a_long_life_is_as_exact_as_a_new_one() -> None:
+    history = History(10.0)
+    for step in range(100_000):
+        history.add(step / 100, 0.1)
+    assert history.since(999.99 - 10.0).total == pytest.approx(100.1)
+    assert history._totals[-1] < 1000
+
+
+def test_a_rate_is_not_diluted_by_the_time_before_the_start() -> None:
     counted = demand()
     for t in range(1, 7):
         counted.arrived(float(t), 2.0)
-    assert counted.prefill.rate(counted.prefill.long, 6.0) == pytest.approx(12 / 5)
+    assert counted.prefill.rate(30.0, 6.0) == pytest.approx(12 / 5)
 
 
 def test_prefill_load_is_the_long_rate_or_what_the_short_one_proves() -> None:
@@ -54,8 +63,8 @@ def test_a_change_beyond_chance_restarts_the_long_window_three_seconds_back() ->
     for step in range(20):
         counted.arrived(20.0 + step / 10, 0.5)
     assert counted.settle(22.0)
-    assert counted.prefill.long.start_t == pytest.approx(19.0)
-    assert counted.prefill.rate(counted.prefill.long, 22.0) == pytest.approx(10.5 / 3, rel=0.05)
+    assert counted.prefill.long_start_t == pytest.approx(19.0)
+    assert counted.prefill.rate(counted.prefill.long_span_s(22.0), 22.0) == pytest.approx(10.5 / 3, rel=0.05)
 
 
 def test_a_change_within_chance_is_none() -> None:
@@ -76,7 +85,7 @@ def test_a_change_of_decode_alone_restarts_both_windows() -> None:
         counted.arrived(20.0 + step / 10, 0.05)
         counted.entered_decode(20.0 + step / 10, 0.01)
     assert counted.settle(22.0)
-    assert counted.prefill.long.start_t == counted.decode.long.start_t == pytest.approx(19.0)
+    assert counted.prefill.long_start_t == counted.decode.long_start_t == pytest.approx(19.0)
 
 
 def test_entering_is_what_finished_prefill_in_the_last_five_seconds() -> None:
@@ -122,9 +131,9 @@ def test_time_that_runs_backwards_or_leaps_does_no_harm() -> None:
     counted = demand()
     counted.arrived(100.0, 1.0)
     counted.arrived(50.0, 1.0)
-    assert counted.prefill.long.total == 2.0
+    assert counted.prefill.count(30.0, 100.0) == 2
     counted.arrived(1e9, 1.0)
-    assert counted.prefill.long.total == 1.0
+    assert counted.prefill.count(30.0, 1e9) == 1
     assert counted.entering(1e9 - 5) == 0.0
 
 
@@ -134,5 +143,5 @@ def test_memory_is_bounded_by_the_spans() -> None:
         counted.arrived(step / 10, 0.1)
         counted.entered_decode(step / 10, 0.1)
         counted.left_decode(step / 10, 0.1, step / 10 - 1.0)
-    assert counted.prefill.window.count <= 301
+    assert len(counted.prefill._history) <= 301
     assert len(counted._brief) <= 51
