@@ -190,11 +190,11 @@ class Engine:
         self.version += 1
         self.leap = None
         self.work = []
-        self._make_room()
+        preempted = self._make_room()
         if self.prefills:
             self._start_mixed(t)
         elif self.streams:
-            self._start_leap(t)
+            self._start_leap(t, brief=preempted)
         else:
             self.turn_t = inf
             return False
@@ -250,7 +250,9 @@ class Engine:
         for waiting in (self.waiting, self.waiting_prefills):
             while waiting and self.seqs < self.curves.max_num_seqs:
                 request = waiting[0]
-                room = self.curves.kv_capacity_tokens - self.held_tokens - self._growth(t)
+                # room for the next token of each stream stays free, else it would be preempted at once
+                taken = self.held_tokens + self._growth(t) + len(self.streams) + 1
+                room = self.curves.kv_capacity_tokens - taken
                 if request.need_tokens > room and self.held_tokens:
                     break
                 waiting.popleft()
@@ -258,8 +260,9 @@ class Engine:
                 self.held_tokens += request.need_tokens
                 (self.taken if waiting is self.waiting else self.prefills).append(request)
 
-    def _make_room(self) -> None:
+    def _make_room(self) -> bool:
         """Preempt the youngest streams while the next token of each has no room; they are computed again."""
+        before = self.preemptions
         streams, capacity = self.streams, self.curves.kv_capacity_tokens
         while len(streams) > 1 and self.held_tokens + len(streams) > capacity:
             request = streams[next(reversed(streams))]
@@ -270,6 +273,7 @@ class Engine:
             request.done_tokens = 0
             request.need_tokens = request.prompt_tokens + request.produced
             self.waiting_prefills.appendleft(request)
+        return self.preemptions > before
 
     def _leave(self, request: Request) -> None:
         """Take a stream out of the batch, with what it has produced so far."""
@@ -290,12 +294,13 @@ class Engine:
         heappush(self.ends, (self.iterations + request.left, request.id, request))
         self.joined.append(request)
 
-    def _start_leap(self, t: float) -> None:
+    def _start_leap(self, t: float, *, brief: bool) -> None:
+        """Decode alone; a single iteration when others may be let in after it (`brief`)."""
         ends, streams = self.ends, self.streams
         while ends[0][1] not in streams or streams[ends[0][1]].end_iteration() != ends[0][0]:
             heappop(ends)
         curves, n = self.curves, len(streams)
-        count = 1 if self.joined else ends[0][0] - self.iterations
+        count = 1 if self.joined or brief else ends[0][0] - self.iterations
         count = max(1, min(count, (curves.kv_capacity_tokens - self.held_tokens) // n))
         interval_s = curves.d0_s + curves.d1_s * n + curves.d2_s * self.kv_tokens
         self.leap = Leap(t, interval_s * self.slow, curves.d2_s * n * self.slow, count)

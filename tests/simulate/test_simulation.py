@@ -1,0 +1,135 @@
+"""The whole loop with the real control: every request ends once, the same seed gives the same run."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from narwhal.control import Curves
+from narwhal.control.commands import AnyCommand
+from narwhal.control.events import AnyEvent, RequestArrived
+from narwhal.simulate.faults import Fault
+from narwhal.simulate.policies import parse_policy, with_split
+from narwhal.simulate.prepare import Ask, prepare
+from narwhal.simulate.scenario import Scenario, run, simulation
+from narwhal.simulate.score import score
+from narwhal.simulate.setup import plain_engines, plain_settings, with_admission
+from narwhal.simulate.simulation import EngineSetup, Simulation
+from narwhal.simulate.workload import Workload
+
+
+def one(prompt: int, output: int, count: int = 1) -> Workload:
+    return Workload("one", [1.0] * count, [prompt] * count, [output] * count, ["x"] * count, 2.0)
+
+
+def turning(admission: str = "open", seconds: float = 90, mix: str = "turning:code,reas:30") -> Scenario:
+    ask = Ask(mix=mix, seconds=seconds, curves="8b-h100", engines=4, split="2p2d", admission=admission)
+    return prepare(ask).scenario
+
+
+def test_a_request_over_two_legs_takes_prefill_transfer_and_decode(curves: Curves) -> None:
+    sim = Simulation(plain_engines(2, curves), plain_settings(), one(1000, 3))
+    sim.run()
+    request = sim.requests[0]
+    first = curves.prefill_s(1000) + curves.transfer_s(1000) + curves.interval_s(1, 1000)
+    assert request.outcome == "served"
+    assert request.ttft_s == pytest.approx(first)
+    assert request.tpot_s == pytest.approx((curves.interval_s(1, 1001) + curves.interval_s(1, 1002)) / 2)
+
+
+def test_a_pair_hands_over_one_request_at_a_time(curves: Curves) -> None:
+    import msgspec
+
+    slow = msgspec.structs.replace(curves, transfer_t0_s=5.0)
+    settings = with_admission(plain_settings(), "open")
+    sim = Simulation(plain_engines(2, slow), settings, one(500, 2, count=2))
+    sim.run()
+    first, second = (request.first_t for request in sim.requests)
+    assert second - first >= 5.0
+
+
+@pytest.mark.parametrize("policy", ["static", "colocated:512", "arrow", "reactive", "projection", "coldswap:5"])
+@pytest.mark.parametrize("admission", ["open", "predictive"])
+def test_every_request_ends_once(policy: str, admission: str) -> None:
+    scenario = turning(admission)
+    events: Counter[str] = Counter()
+    told: list[int] = []
+
+    def listen(event: AnyEvent, commands: list[AnyCommand]) -> None:
+        events[type(event).__name__] += 1
+        told.extend(getattr(event, "request", -1) for _ in [0] if type(event).__name__ == "RequestFinished")
+
+    sim = simulation(scenario, parse_policy(policy), 14.0, 5)
+    sim.listener = listen
+    sim.run()
+    assert events["RequestArrived"] == len(sim.workload)
+    assert len(told) == len(set(told))
+    ends = Counter(request.outcome for request in sim.requests)
+    assert ends[""] == 0
+    assert ends["served"] == len(told)
+    assert sum(ends.values()) == len(sim.workload)
+    for engine in sim.engines.values():
+        assert (engine.seqs, engine.held_tokens, engine.kv_tokens) == (0, 0, 0)
+
+
+def test_control_and_engines_agree_when_all_is_over() -> None:
+    sim = simulation(turning(), parse_policy("projection"), 14.0, 7)
+    sim.run()
+    pool = sim.control.pool
+    assert not pool.requests
+    assert all(engine.streams == 0 and engine.kv_tokens == 0 and not engine.prefills for engine in pool.engines.values())
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
+    def figures(seed: int) -> tuple[object, ...]:
+        outcome = run(turning("predictive"), parse_policy("projection"), 14.0, seed)
+        return outcome.score, outcome.splits
+
+    assert figures(3) == figures(3)
+    assert figures(3) != figures(4)
+
+
+def test_a_run_in_pieces_is_the_run_in_one() -> None:
+    whole, pieces = (simulation(turning(), parse_policy("reactive"), 14.0, 3) for _ in range(2))
+    whole.run()
+    for t in range(1, 95):
+        pieces.run(float(t))
+    pieces.run()
+    slo = whole.settings.slo
+    assert score(whole.requests, whole.workload, slo) == score(pieces.requests, pieces.workload, slo)
+
+
+def test_requests_of_a_dead_engine_are_served_by_others_and_it_is_readmitted(curves: Curves) -> None:
+    scenario = replace(turning(), faults=(Fault("sim/3", 40.0, 60.0), Fault("sim/0", 45.0, 70.0)))
+    sim = simulation(scenario, parse_policy("static"), 6.0, 3)
+    sim.run()
+    ends = Counter(request.outcome for request in sim.requests)
+    assert ends[""] == 0
+    assert ends["served"] >= 0.95 * len(sim.requests)
+    assert all(engine.open for engine in sim.control.pool.engines.values())
+
+
+def test_a_cold_swap_serves_nothing_on_the_engine_for_its_seconds() -> None:
+    warm = run(turning(), parse_policy("reactive"), 12.0, 3)
+    cold = run(turning(), parse_policy("coldswap:20"), 12.0, 3)
+    assert warm.moves > 0
+    assert cold.score.attainment is not None and warm.score.attainment is not None
+    assert cold.score.attainment < warm.score.attainment
+
+
+def test_pinned_engines_keep_their_role_in_a_split(curves: Curves) -> None:
+    engines = [replace(engine, pin="decode" if engine.id == "sim/0" else None) for engine in plain_engines(4, curves)]
+    roles = {engine.id: engine.role for engine in with_split(engines, 2, 2)}
+    assert roles == {"sim/0": "decode", "sim/1": "prefill", "sim/2": "prefill", "sim/3": "decode"}
+
+
+def test_the_true_output_length_is_not_told(curves: Curves) -> None:
+    seen: list[int] = []
+    sim = Simulation(
+        [EngineSetup("a/0", "prefill", curves), EngineSetup("a/1", "decode", curves)],
+        plain_settings(),
+        one(10, 7),
+        listener=lambda event, _: seen.append(event.max_tokens) if isinstance(event, RequestArrived) else None,
+    )
+    sim.run()
+    assert seen == [4096]
