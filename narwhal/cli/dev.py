@@ -93,11 +93,11 @@ def verify(directory: DirOption = None) -> Result:
     """
     from dataclasses import asdict
 
-    from narwhal.dev.lifecycle import client_url
+    from narwhal.dev.lifecycle import client_url, require_up
     from narwhal.dev.verify import verify as look
 
     with _instance(directory) as instance:
-        expanded = instance.expanded()
+        expanded = require_up(instance)
         checks = look(expanded, client_url(expanded))
     failed = [check for check in checks if not check.passed]
     return Result(

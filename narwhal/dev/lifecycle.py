@@ -123,6 +123,14 @@ def client_url(expanded: Expanded) -> str:
     return base_url("127.0.0.1" if router.bind == "0.0.0.0" else router.bind, router.port)  # noqa: S104
 
 
+def require_up(instance: Instance) -> Expanded:
+    """The fleet of an instance of which something runs. Raises `DevError` when nothing does."""
+    expanded = instance.expanded()
+    if not living(instance.run):
+        raise DevError("not_up", f"nothing of {instance.path} is running", hint="narwhal dev up", failed=True)
+    return expanded
+
+
 def down(instance: Instance, *, deadline_s: float = STOP_DEADLINE_S) -> list[str]:
     """Stop every process of the instance, and only those; returns their names. Nothing to stop is no error."""
     with instance.locked("down"):
