@@ -63,3 +63,11 @@ def _default_state_dir() -> Path:
         return Path(given)
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
     return Path(base) / "narwhal"
+
+
+if __name__ == "__main__":
+    main()
+
+
+if __name__ == "__main__":
+    main()
