@@ -105,6 +105,7 @@ class SimulatedEngine:
     def abort(self, sequence: Sequence) -> None:
         """End a sequence nobody waits for; another engine may free the KV it kept for it."""
         if sequence.phase is Phase.ended:
+            self._forget(sequence)
             return
         if sequence.source is not None:
             self.refuse_kv(sequence.source)
@@ -213,7 +214,7 @@ class SimulatedEngine:
         address = (source.host, source.port)
         lacking = -(-len(sequence.prompt) // self.scheduler.block_tokens)
         lacking -= sequence.cached_tokens // self.scheduler.block_tokens
-        blocks = list(source.blocks[len(source.blocks) - lacking :]) if lacking else []
+        blocks = list(source.blocks[max(0, len(source.blocks) - lacking) :]) if lacking else []
         started_t = self._loop.time()
         try:
             contents = await self._consumer.fetch(address, source.engine_id, blocks) if blocks else []

@@ -1,11 +1,12 @@
 """The JSON of answers: whole ones, and the chunks of streams."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 
-from narwhal.engine.simulated.sampling import logprob_of, next_state
+from narwhal.engine.simulated.sampling import logprob_of
 from narwhal.engine.simulated.tokenizer import WORD_TOKENS, decode
 
 json_encode = msgspec.json.Encoder().encode
@@ -37,9 +38,8 @@ def event(data: Mapping[str, Any]) -> bytes:
 def completion_logprobs(items: Sequence[Logprob], top: int, offset: int) -> dict[str, Any]:
     """Log-probabilities as a completion shows them; `offset` is the length of the text before."""
     texts = [decode([token]) for token, _ in items]
-    offsets = [offset + sum(map(len, texts[:index])) for index in range(len(texts))]
     return {
-        "text_offset": offsets,
+        "text_offset": list(accumulate(map(len, texts[:-1]), initial=offset)),
         "token_logprobs": [logprob_of(state) for _, state in items],
         "tokens": texts,
         "top_logprobs": [dict(_alternatives(token, state, max(top, 1))) for token, state in items],
@@ -105,10 +105,7 @@ def _shown(text: str, logprob: float) -> dict[str, Any]:
 def _alternatives(token: int, state: bytes, count: int) -> Iterable[tuple[str, float]]:
     """The chosen token and `count - 1` invented others, each less likely than the one before."""
     logprob = logprob_of(state)
-    chosen: list[int] = []
-    while len(chosen) < count:
-        candidate = token if not chosen else WORD_TOKENS[int.from_bytes(state[:4], "little") % len(WORD_TOKENS)]
-        if candidate not in chosen:
-            yield decode([candidate]), round(logprob - 0.7 * len(chosen), 4)
-            chosen.append(candidate)
-        state = next_state(state)
+    start = WORD_TOKENS.index(token) if token in WORD_TOKENS else 0
+    others = (WORD_TOKENS[start + 1 :] + WORD_TOKENS[:start])[: max(count - 1, 0)]
+    for rank, candidate in enumerate([token, *others][:count]):
+        yield decode([candidate]), round(logprob - 0.7 * rank, 4)

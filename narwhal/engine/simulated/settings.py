@@ -47,10 +47,11 @@ class Settings:
 
     def check(self) -> None:
         """Raise `SettingsError` when the longest request cannot fit into the KV cache."""
-        if self.max_model_len > self.profile.kv_capacity_tokens:
+        room_tokens = self.profile.kv_capacity_tokens // self.profile.block_tokens * self.profile.block_tokens
+        if self.max_model_len > room_tokens:
             raise SettingsError(
                 f"--max-model-len {self.max_model_len} exceeds the KV cache of profile {self.profile.name} "
-                f"({self.profile.kv_capacity_tokens} tokens); lower --max-model-len"
+                f"({room_tokens} tokens in whole blocks); lower --max-model-len"
             )
 
     @property
