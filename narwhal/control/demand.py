@@ -158,9 +158,10 @@ class Demand:
         self._t = NEVER
         self._entered = History(FLOW_S)
         self._left = History(FLOW_S)
-        self._brief: list[tuple[float, float]] = []
-        """Heap of (entered_t, occupancy) of streams that both entered and left in the last `FLOW_S`."""
-        self._brief_total = 0.0
+        self._brief: list[tuple[float, float, float]] = []
+        """Heap of (entered_t, occupancy then, occupancy at the end) of streams that came and went in `FLOW_S`."""
+        self._brief_entered = 0.0
+        self._brief_left = 0.0
 
     def now(self, t: float) -> float:
         """The time to count with: `t`, or the latest seen if that is later."""
@@ -183,13 +184,15 @@ class Demand:
         self.decode.add(t, occupancy)
         self._entered.add(t, occupancy)
 
-    def left_decode(self, t: float, occupancy: float, entered_t: float) -> None:
-        """A stream that entered decode at `entered_t` ended; `occupancy` is what it took at the end."""
+    def left_decode(self, t: float, occupancy: float, entered_t: float, entered: float | None = None) -> None:
+        """A stream ended that had entered decode at `entered_t` with the share `entered`, `occupancy` at the end."""
         t = self.now(t)
         self._left.add(t, occupancy)
         if entered_t > t - FLOW_S:
-            heappush(self._brief, (entered_t, occupancy))
-            self._brief_total += occupancy
+            entered = occupancy if entered is None else entered
+            heappush(self._brief, (entered_t, entered, occupancy))
+            self._brief_entered += entered
+            self._brief_left += occupancy
         self._forget_brief(t)
 
     def first_token_timeout(self, t: float) -> None:
@@ -212,17 +215,25 @@ class Demand:
         return max(flow.rate(flow.long_span_s(t), t), flow.rate(flow.short_s, t) - flow.error(flow.short_s, t))
 
     def entering(self, t: float) -> float:
-        """Y: occupancy of streams that finished prefill in the last 5 s."""
-        return self._entered.since(self.now(t) - FLOW_S).total
+        """Y: occupancy of streams that finished prefill in the last 5 s and are still there.
+
+        Those that are over already will be replaced by others as brief: they never take room at one time.
+        """
+        t = self.now(t)
+        self._forget_brief(t)
+        return max(self._entered.since(t - FLOW_S).total - self._brief_entered, 0.0)
+
+    def staying(self, t: float) -> float:
+        """Share of what entered decode in the last 5 s that is still there; 1 when nothing entered."""
+        entered = self._entered.since(self.now(t) - FLOW_S).total
+        return self.entering(t) / entered if entered > 0 else 1.0
 
     def survival(self, t: float) -> float:
         """S: of the occupancy that was there 5 s ago, the share that still is; 1 when there was none."""
         t = self.now(t)
-        self._forget_brief(t)
         resident = sum(engine.occupancy(self._tpot_s) for engine in self._pool.engines.values() if engine.streams)
-        young = self.entering(t) - self._brief_total
-        old = max(resident - max(young, 0.0), 0.0)
-        ended = max(self._left.since(t - FLOW_S).total - self._brief_total, 0.0)
+        old = max(resident - self.entering(t), 0.0)
+        ended = max(self._left.since(t - FLOW_S).total - self._brief_left, 0.0)
         return old / (old + ended) if old + ended > 0 else 1.0
 
     def mean_occupancy(self) -> float:
@@ -232,6 +243,8 @@ class Demand:
     def _forget_brief(self, t: float) -> None:
         brief, since_t = self._brief, t - FLOW_S
         while brief and brief[0][0] <= since_t:
-            self._brief_total -= heappop(brief)[1]
+            _, entered, left = heappop(brief)
+            self._brief_entered -= entered
+            self._brief_left -= left
         if not brief:
-            self._brief_total = 0.0
+            self._brief_entered = self._brief_left = 0.0

@@ -243,7 +243,8 @@ class Lifecycle:
     def _count_exit(self, request: Request, t: float) -> None:
         engine = self.pool.engines.get(request.decode_engine)
         if engine is not None and request.phase in (Phase.DECODE, Phase.WHOLE):
-            self.demand.left_decode(t, engine.share(request.kv_tokens, self.settings.slo.tpot_s), request.entered_t)
+            share = engine.share(request.kv_tokens, self.settings.slo.tpot_s)
+            self.demand.left_decode(t, share, request.entered_t, request.occupancy)
 
     def _end(self, request: Request) -> None:
         if request.phase is Phase.QUEUED:

@@ -17,7 +17,7 @@ class Offered:
     prefill: float
     """pe*: prefill seconds offered per second."""
     decode: float
-    """Y: occupancy that enters decode in 5 s."""
+    """Y: occupancy that enters decode in 5 s and is still there after them."""
 
 
 @dataclass(frozen=True, slots=True)

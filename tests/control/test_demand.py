@@ -108,6 +108,16 @@ def test_survival_is_the_share_of_old_occupancy_that_is_still_there() -> None:
     assert fleet.demand.survival(9.0) == pytest.approx(0.4 / 0.5)
 
 
+def test_streams_that_are_over_already_do_not_count_as_entering() -> None:
+    counted = demand()
+    counted.entered_decode(1.0, 0.3)
+    counted.entered_decode(1.5, 0.2)
+    counted.left_decode(2.0, 0.4, entered_t=1.0, entered=0.3)
+    assert counted.entering(2.0) == pytest.approx(0.2)
+    assert counted.staying(2.0) == pytest.approx(0.4)
+    assert counted.staying(99.0) == 1.0
+
+
 def test_streams_that_came_and_went_within_the_span_are_neither_old_nor_ended() -> None:
     fleet = HandFleet("pd")
     fleet["e1"].streams = 40
