@@ -1,6 +1,6 @@
 """`narwhal engine`: engine processes."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -53,36 +53,41 @@ def simulate(
 
     Example: narwhal engine simulate --port 8100 --side-channel-port 5600 --profile demo
     """
+    return _serve(
+        profile,
+        host=host,
+        port=port,
+        side_channel_host=side_channel_host,
+        side_channel_port=side_channel_port,
+        model=model,
+        speed=speed,
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        kv_lease_s=kv_lease_s,
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+        stream_interval=stream_interval,
+        max_num_queued_reqs=max_num_queued_reqs,
+        shutdown_timeout_s=shutdown_timeout,
+        keep_alive_s=keep_alive_s,
+        request_id_headers=enable_request_id_headers,
+        faults=tuple(fault or ()),
+    )
+
+
+def _serve(profile: str, **options: Any) -> Result:
+    """Run the engine, with its errors as the command's."""
     from narwhal.engine.simulated import Settings, SettingsError, serve
     from narwhal.fleet import ProfileError, load_profile
 
     try:
         timing = load_profile(profile)
-        settings = Settings(
-            profile=timing,
-            host=host,
-            port=port,
-            side_channel_host=side_channel_host,
-            side_channel_port=side_channel_port,
-            model=model,
-            speed=speed,
-            max_model_len=max_model_len,
-            max_num_seqs=max_num_seqs or timing.max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens or timing.max_num_batched_tokens,
-            kv_lease_s=kv_lease_s,
-            bandwidth_bytes_per_s=bandwidth_bytes_per_s,
-            stream_interval=stream_interval,
-            max_num_queued_reqs=max_num_queued_reqs,
-            shutdown_timeout_s=shutdown_timeout,
-            keep_alive_s=keep_alive_s,
-            request_id_headers=enable_request_id_headers,
-            faults=tuple(fault or ()),
-        )
-        serve(settings)
+        limits = {key: options.pop(key) or getattr(timing, key) for key in ("max_num_seqs", "max_num_batched_tokens")}
+        serve(Settings(profile=timing, **limits, **options))
     except (ProfileError, SettingsError) as error:
         raise CommandError(Problem("engine_settings", str(error), hint="narwhal engine simulate --help")) from None
     except OSError as error:
         hint = "choose another --port or --side-channel-port"
-        problem = Problem("engine_listen", f"cannot listen on {host}: {error}", hint=hint)
+        problem = Problem("engine_listen", f"cannot listen on {options['host']}: {error}", hint=hint)
         raise CommandError(problem, status="failed") from None
     return Result()
