@@ -39,7 +39,7 @@ def _problems() -> "Iterator[None]":
 @verb("simulate")
 def simulate(
     fleet: Annotated[Path | None, typer.Argument(help="Fleet file; leave it out with --curves and --engines.")] = None,
-    policy: Annotated[str, typer.Option(help="Policies, separated by commas; see below.")] = "reactive,static",
+    policy: Annotated[str | None, typer.Option(help="Policies, separated by commas; default: reactive,static.")] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Trace: Azure 2023, BurstGPT or ServeGen CSV, Mooncake JSONL, own journal.")
     ] = None,
@@ -63,7 +63,10 @@ def simulate(
     split: Annotated[str | None, typer.Option(help="Split at the start, such as 5p3d.")] = None,
     admission: Annotated[Admission | None, typer.Option(help="Admission; default: the fleet file's.")] = None,
     replay: Annotated[
-        Path | None, typer.Option(help="A router's journal of events: are its decisions reproduced?")
+        Path | None,
+        typer.Option(
+            help="A router's events.jsonl: are its decisions reproduced? With --policy: what would others have done?"
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Write split and attainment over time to this picture (needs the plots extra).")
@@ -80,35 +83,38 @@ def simulate(
     from narwhal import simulate as room
 
     with _problems():
+        if replay is not None and policy is None:
+            return _replayed(replay)
         if replay is not None:
-            return room_replay(replay)
-        ask = room.Ask(
-            fleet, trace, mix, bodies, seconds, compress, curves, engines, split, admission and admission.value
-        )
-        prepared = room.prepare(ask)
-        chosen = [room.parse_policy(text.strip()) for text in policy.split(",")]
+            scenario, recorded_rps = room.recorded_scenario(replay)
+            prepared = room.Prepared(replay.name, scenario, recorded_rps, recorded_rps)
+        else:
+            ask = room.Ask(
+                fleet, trace, mix, bodies, seconds, compress, curves, engines, split, admission and admission.value
+            )
+            prepared = room.prepare(ask)
+        run_rps = rate or prepared.rate_rps
         results = room.compare(
             prepared.scenario,
-            chosen,
+            [room.parse_policy(text.strip()) for text in (policy or "reactive,static").split(",")],
             _seeds(seeds),
-            rate_rps=rate or prepared.rate_rps,
+            rate_rps=run_rps,
             guess_rps=prepared.full_rps if goodput else None,
             say=progress().say,
         )
         if plot is not None:
             room.draw(results, plot)
+    count = len(prepared.scenario.engines)
     reference = results.get("clairvoyant")
-    data: dict[str, Any] = {"policies": {name: figures.data(reference) for name, figures in results.items()}}
-    data["run"] = {
-        "traffic": prepared.name,
-        "rate_rps": rate or prepared.rate_rps,
-        "engines": len(prepared.scenario.engines),
+    data: dict[str, Any] = {
+        "policies": {name: figures.data(reference) for name, figures in results.items()},
+        "run": {"traffic": prepared.name, "rate_rps": run_rps, "engines": count},
     }
-    title = f"{prepared.name} at {rate or prepared.rate_rps:.2f} requests/s on {len(prepared.scenario.engines)} engines"
+    title = f"{prepared.name} at {run_rps:.2f} requests/s on {count} engines"
     return Result(data=data, artifacts=[str(plot)] if plot else [], text=room.table(results, title))
 
 
-def room_replay(path: Path) -> Result:
+def _replayed(path: Path) -> Result:
     """Run a journal's events through control again."""
     from narwhal import simulate as room
 

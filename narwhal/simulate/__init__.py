@@ -11,7 +11,7 @@ from narwhal.simulate.faults import Fault
 from narwhal.simulate.plot import PlotError, draw
 from narwhal.simulate.policies import Policy, PolicyError, parse_policy
 from narwhal.simulate.prepare import Ask, Prepared, prepare
-from narwhal.simulate.replay import ReplayError, replay, settings_document
+from narwhal.simulate.replay import ReplayError, recorded_scenario, replay, settings_document
 from narwhal.simulate.scenario import Outcome, Scenario, goodput, run
 from narwhal.simulate.simulation import EngineSetup, Simulation
 from narwhal.simulate.traces import TraceError, read_trace
@@ -39,6 +39,7 @@ __all__ = [
     "parse_policy",
     "prepare",
     "read_trace",
+    "recorded_scenario",
     "replay",
     "run",
     "settings_document",

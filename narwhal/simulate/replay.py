@@ -1,8 +1,8 @@
-"""Replaying a journal of events through control: the same events must give the same decisions.
+"""Replaying a router's own events through control: the same events must give the same decisions.
 
-A file of events is JSON Lines. One line holds `{"settings": …}`, the parts of the fleet file that control read;
-every other line an event (`{"type": "RequestArrived", "t": …}`), a decision that was made after it
-(`{"type": "Decided", "decision": …}`), or something else, which is passed over.
+A router keeps two files in its journal's directory. `events.jsonl` begins each start of a router with a line
+`{"type": "Settings", …}` and holds every event that control was given; `journal.jsonl` holds the decisions, as rows
+of type `decision`. The last start is replayed. Decisions may stand in the file of events as well.
 """
 
 import json
@@ -12,19 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from pydantic import ValidationError
 
 from narwhal.control import Settings
 from narwhal.control.commands import AnyCommand, Decided
 from narwhal.control.control import Control
-from narwhal.control.events import AnyEvent, RequestArrived, RequestFinished
+from narwhal.control.events import AnyEvent, EngineJoined, RequestArrived, RequestFinished
 from narwhal.control.records import Decision
 from narwhal.fleet.model import Controller, Recovery, Serving, Slo
+from narwhal.simulate.scenario import Scenario
+from narwhal.simulate.simulation import EngineSetup
+from narwhal.simulate.traces import at_rate
 from narwhal.simulate.workload import Workload
 
 _EVENTS = msgspec.json.Decoder(AnyEvent)
 _DECIDED = msgspec.json.Decoder(Decided)
 _EVENT_NAMES = {kind.__name__ for kind in AnyEvent.__args__}
+EVENTS_FILE, JOURNAL_FILE = "events.jsonl", "journal.jsonl"
 SHOWN = 10
 """Differences that a report spells out."""
 
@@ -64,33 +67,50 @@ class Replayed:
 
 def settings_document(settings: Settings) -> dict[str, Any]:
     """Settings as they stand in a file of events."""
-    parts = {
-        name: getattr(settings, name).model_dump(mode="json") for name in ("slo", "serving", "controller", "recovery")
-    }
-    return {"settings": {**parts, "kv_lease_s": settings.kv_lease_s}}
+    names = ("slo", "serving", "controller", "recovery")
+    parts = {name: getattr(settings, name).model_dump(mode="json") for name in names}
+    return {"type": "Settings", **parts, "kv_lease_s": settings.kv_lease_s}
 
 
 def read_recording(path: Path) -> Recording:
-    """The recording in a file. Raises `ReplayError`."""
+    """The last start of a router in a file of events, or in a journal's directory. Raises `ReplayError`."""
+    if path.is_dir() or path.name == JOURNAL_FILE:
+        path = (path if path.is_dir() else path.parent) / EVENTS_FILE
     settings: Settings | None = None
     events: list[AnyEvent] = []
     decisions: list[Decision] = []
     for number, line in _lines(path):
         try:
-            record = json.loads(line)
-            if "settings" in record:
-                settings = _settings(record["settings"])
-            elif record.get("type") in _EVENT_NAMES:
+            kind = json.loads(line).get("type")
+            if kind == "Settings":
+                settings, events, decisions = _settings(json.loads(line)), [], []
+            elif kind in _EVENT_NAMES:
                 events.append(_EVENTS.decode(line))
-            elif record.get("type") == "Decided":
+            elif kind == "Decided":
                 decisions.append(_DECIDED.decode(line).decision)
-        except (AttributeError, KeyError, TypeError, ValueError, ValidationError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ReplayError(f"{path}:{number}: cannot be replayed: {error}") from error
     if settings is None:
-        raise ReplayError(f"{path}:1: no settings in it; is it a router's file of events?")
+        raise ReplayError(f"{path}:1: no settings in it; is it a router's {EVENTS_FILE}?")
     if not events:
         raise ReplayError(f"{path}:1: no event in it")
-    return Recording(settings, events, decisions)
+    journal = path.with_name(JOURNAL_FILE)
+    return Recording(settings, events, decisions or (_journalled(journal) if journal.is_file() else []))
+
+
+def _journalled(path: Path) -> list[Decision]:
+    """Decisions in a journal since the last start of the router."""
+    decisions: list[Decision] = []
+    for number, line in _lines(path):
+        try:
+            row = json.loads(line)
+            if row.get("type") == "start":
+                decisions = []
+            elif row.get("type") == "decision":
+                decisions.append(msgspec.convert(row["decision"], Decision))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ReplayError(f"{path}:{number}: not a row of a journal: {error}") from error
+    return decisions
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -145,12 +165,26 @@ def _difference(recorded: Decision, again: Decision | None) -> str:
     )
 
 
-def recorded_workload(path: Path) -> Workload:
-    """The requests of a file of events, for another policy to serve. Those that never finished count one token.
+def recorded_scenario(path: Path) -> tuple[Scenario, float]:
+    """The recorded engines, settings and requests, for other policies to serve; and the recorded rate.
 
-    Raises `ReplayError`.
+    Requests that never finished count one token. Raises `ReplayError`.
     """
     recording = read_recording(path)
+    workload = _workload(recording, path)
+    joined = {event.engine: event for event in recording.events if isinstance(event, EngineJoined)}
+    engines = tuple(
+        EngineSetup(e.engine, e.role, e.curves, e.pin, e.device, e.measured)
+        for e in sorted(joined.values(), key=lambda e: e.engine)
+    )
+
+    def traffic(rate_rps: float, seed: int) -> Workload:
+        return workload if rate_rps == workload.rate_rps else at_rate(workload, rate_rps, seed)
+
+    return Scenario(engines, recording.settings, traffic), workload.rate_rps
+
+
+def _workload(recording: Recording, path: Path) -> Workload:
     outputs = {e.request: e.completion_tokens for e in recording.events if isinstance(e, RequestFinished)}
     arrivals = sorted((e for e in recording.events if isinstance(e, RequestArrived)), key=lambda e: e.t)
     if not arrivals:

@@ -128,26 +128,24 @@ def goodput(
 
 def bisect_rate(good: Callable[[float], bool], guess_rps: float) -> float:
     """The highest passing rate, within `PRECISION`, where passing is monotone in the rate."""
-    low, high = 0.0, guess_rps
-    step = 1.15
+    low, high, step = 0.0, guess_rps, 1.15
     if good(guess_rps):
         low = guess_rps
-        while low < guess_rps * WIDEST:
-            high = low * step
+        while True:
+            if low >= guess_rps * WIDEST:
+                return low
+            high = min(low * step, guess_rps * WIDEST)
             if not good(high):
                 break
             low, step = high, step * step
-        else:
-            return low
     else:
-        while high > guess_rps / WIDEST:
-            candidate = high / step
-            if good(candidate):
-                low = candidate
+        while True:
+            if high <= guess_rps / WIDEST:
+                return 0.0
+            low = max(high / step, guess_rps / WIDEST)
+            if good(low):
                 break
-            high, step = candidate, step * step
-        else:
-            return 0.0
+            high, step = low, step * step
     while high / low > 1 + PRECISION:
         middle = (low * high) ** 0.5
         if good(middle):

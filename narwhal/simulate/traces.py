@@ -105,12 +105,11 @@ def _servegen(record: Mapping[str, Any]) -> Row | None:
 
 
 def _journal(record: Mapping[str, Any]) -> Row | None:
-    """A row of our journal: one request; rows of decisions and the like are passed over."""
-    if not ("prompt_tokens" in record and "completion_tokens" in record):
+    """A row of our journal: one request."""
+    if record.get("type") != "request":
         return None
-    stamp = record.get("arrived_t", record.get("t", record.get("time")))
-    t = _stamp(stamp.removesuffix("Z")) if isinstance(stamp, str) else float(stamp or 0.0)
-    return _row(t, record["prompt_tokens"] or 0, record["completion_tokens"] or 0, str(record.get("tenant", "")))
+    t, prompt, output = record["arrived_t"], record["prompt_tokens"], record["completion_tokens"]
+    return _row(float(t), prompt, output, str(record.get("tenant", "")))
 
 
 _JSON_KINDS: tuple[Callable[[Mapping[str, Any]], Row | None], ...] = (_mooncake, _servegen, _journal)
@@ -124,8 +123,8 @@ def _read_jsonl(path: Path, lines: list[str]) -> Iterator[Row]:
             record = json.loads(line)
             if not isinstance(record, dict):
                 raise ValueError("not an object")
-            if record.get("kind") not in (None, "JournalRow"):
-                continue
+            if record.get("type", "request") != "request":
+                continue  # other rows of our journal: decisions, changes, starts
             row = next((row for kind in _JSON_KINDS if (row := kind(record)) is not None), None)
             if row is None:
                 raise ValueError("neither a Mooncake row (timestamp, input_length, output_length) nor a journal row")

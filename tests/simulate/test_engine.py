@@ -40,7 +40,7 @@ def land(engine: Engine, t: float) -> None:
 
 
 def run(engine: Engine, arrivals: list[tuple[float, Request, str]], *, leap: bool = True) -> dict[int, list[float]]:
-    """Serve arrivals to their end: times of prefill, first token and last token by request. `leap` off: one iteration at a time."""
+    """Serve arrivals; times of prefill, first and last token by request. `leap` off: one iteration at a time."""
     times: dict[int, list[float]] = {}
     arrivals = sorted(arrivals, key=lambda item: item[0])
     while arrivals or not engine.idle:

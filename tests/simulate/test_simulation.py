@@ -7,7 +7,7 @@ import pytest
 
 from narwhal.control import Curves
 from narwhal.control.commands import AnyCommand
-from narwhal.control.events import AnyEvent, RequestArrived
+from narwhal.control.events import AnyEvent, RequestArrived, RequestFinished
 from narwhal.simulate.faults import Fault
 from narwhal.simulate.policies import parse_policy, with_split
 from narwhal.simulate.prepare import Ask, prepare
@@ -57,7 +57,8 @@ def test_every_request_ends_once(policy: str, admission: str) -> None:
 
     def listen(event: AnyEvent, commands: list[AnyCommand]) -> None:
         events[type(event).__name__] += 1
-        told.extend(getattr(event, "request", -1) for _ in [0] if type(event).__name__ == "RequestFinished")
+        if isinstance(event, RequestFinished):
+            told.append(event.request)
 
     sim = simulation(scenario, parse_policy(policy), 14.0, 5)
     sim.listener = listen
@@ -77,7 +78,9 @@ def test_control_and_engines_agree_when_all_is_over() -> None:
     sim.run()
     pool = sim.control.pool
     assert not pool.requests
-    assert all(engine.streams == 0 and engine.kv_tokens == 0 and not engine.prefills for engine in pool.engines.values())
+    assert all(
+        engine.streams == 0 and engine.kv_tokens == 0 and not engine.prefills for engine in pool.engines.values()
+    )
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
@@ -113,8 +116,7 @@ def test_a_cold_swap_serves_nothing_on_the_engine_for_its_seconds() -> None:
     warm = run(turning(), parse_policy("reactive"), 12.0, 3)
     cold = run(turning(), parse_policy("coldswap:20"), 12.0, 3)
     assert warm.moves > 0
-    assert cold.score.attainment is not None and warm.score.attainment is not None
-    assert cold.score.attainment < warm.score.attainment
+    assert (cold.score.attainment or 0) < (warm.score.attainment or 0)
 
 
 def test_pinned_engines_keep_their_role_in_a_split(curves: Curves) -> None:

@@ -1,0 +1,77 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from narwhal.cli.verbs import run_app
+
+BASE = ["simulate", "--curves", "8b-h100", "--engines", "4", "--seeds", "3", "--seconds", "60"]
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = run_app([*BASE, *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_policies_stand_side_by_side_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(
+        capsys,
+        "--mix",
+        "turning:code,reas:20",
+        "--rate",
+        "8",
+        "--policy",
+        "static:2p2d,reactive,clairvoyant",
+        "--format",
+        "json",
+    )
+    document = json.loads(out)
+    assert code == 0
+    assert document["command"] == "simulate"
+    policies = document["data"]["policies"]
+    assert list(policies) == ["static:2p2d", "reactive", "clairvoyant"]
+    for figures in policies.values():
+        assert 0 <= figures["attainment"] <= 1
+        assert figures["ttft_p50_s"] <= figures["ttft_p90_s"] <= figures["ttft_p99_s"]
+        assert figures["goodput_rps"] is None
+    assert policies["clairvoyant"]["regret"] == 0
+    assert "static:2p2d, seed 3" in err
+
+
+def test_goodput_is_searched_on_demand_and_the_table_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "--mix", "steady:conv", "--rate", "10", "--policy", "static:2p2d", "--goodput")
+    assert code == 0
+    assert "goodput" in out.splitlines()[1]
+    assert "static:2p2d" in out
+
+
+def test_a_trace_runs_at_its_own_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "t.csv"
+    rows = "".join(f"{n * 0.2},{500 + n},{20}\n" for n in range(300))
+    trace.write_text("timestamp,input_length,output_length\n" + rows)
+    code, out, _ = call(capsys, "--trace", str(trace), "--policy", "static:2p2d", "--format", "json")
+    data = json.loads(out)["data"]
+    assert code == 0
+    assert data["run"]["rate_rps"] == pytest.approx(5.0, rel=0.02)
+    assert data["policies"]["static:2p2d"]["attainment"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--mix", "turning:code,reas"], "traffic", "turning:code,reas:60"),
+        ([], "traffic", "--trace"),
+        (["--mix", "steady:conv", "--policy", "magic"], "policy", "projection"),
+        (["--mix", "steady:conv", "--policy", "static:9p9d"], "policy", "4 engines"),
+        (["--mix", "steady:conv", "--seeds", "a"], "usage", "--seeds"),
+        (["--trace", "nowhere.csv"], "trace", "nowhere.csv"),
+        (["--replay", "nowhere.jsonl"], "replay", "nowhere.jsonl"),
+    ],
+)
+def test_mistakes_are_named(arguments: list[str], code: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code, out, _ = call(capsys, *arguments, "--format", "json")
+    error = json.loads(out)["errors"][0]
+    assert exit_code == 2
+    assert error["code"] == code
+    assert says in error["message"]
