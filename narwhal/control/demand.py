@@ -108,7 +108,7 @@ class Flow:
 
     def rate(self, span_s: float, t: float) -> float:
         """Demand per second over the last `span_s` seconds."""
-        return self._history.since(t - span_s).total / self._seconds(span_s, t)
+        return max(self._history.since(t - span_s).total, 0.0) / self._seconds(span_s, t)
 
     def error(self, span_s: float, t: float) -> float:
         """Standard error of `rate` for Poisson arrivals: the root of the sum of squares, per second."""
@@ -117,11 +117,6 @@ class Flow:
     def count(self, span_s: float, t: float) -> int:
         """How many arrived in the last `span_s` seconds."""
         return self._history.since(t - span_s).events
-
-    def mean(self, span_s: float, t: float) -> float:
-        """Mean of what arrived in the last `span_s` seconds; 0 when nothing did."""
-        sums = self._history.since(t - span_s)
-        return sums.total / sums.events if sums.events else 0.0
 
     def long_span_s(self, t: float) -> float:
         """The long horizon: time since the last change point, within its bounds."""
@@ -150,13 +145,13 @@ class Demand:
         self.prefill = Flow(settings)
         """Prefill seconds that arrive, on the reference curve: per second, that is in engines."""
         self.decode = Flow(settings)
-        """Occupancy of streams that finish prefill, per second."""
+        """Occupancy of streams that finish prefill, less what leaves within `FLOW_S`, per second."""
         self.arrivals = 0
         """Requests so far."""
         self.timeouts = 0
         """First tokens that did not come in time, so far."""
         self._t = NEVER
-        self._entered = History(FLOW_S)
+        self._entered = History(max(FLOW_S, settings.controller.reactive.window_s))
         self._left = History(FLOW_S)
         self._brief: list[tuple[float, float, float]] = []
         """Heap of (entered_t, occupancy then, occupancy at the end) of streams that came and went in `FLOW_S`."""
@@ -190,6 +185,7 @@ class Demand:
         self._left.add(t, occupancy)
         if entered_t > t - FLOW_S:
             entered = occupancy if entered is None else entered
+            self.decode.add(t, -entered)
             heappush(self._brief, (entered_t, entered, occupancy))
             self._brief_entered += entered
             self._brief_left += occupancy
@@ -223,11 +219,6 @@ class Demand:
         self._forget_brief(t)
         return max(self._entered.since(t - FLOW_S).total - self._brief_entered, 0.0)
 
-    def staying(self, t: float) -> float:
-        """Share of what entered decode in the last 5 s that is still there; 1 when nothing entered."""
-        entered = self._entered.since(self.now(t) - FLOW_S).total
-        return self.entering(t) / entered if entered > 0 else 1.0
-
     def survival(self, t: float) -> float:
         """S: of the occupancy that was there 5 s ago, the share that still is; 1 when there was none."""
         t = self.now(t)
@@ -238,7 +229,8 @@ class Demand:
 
     def mean_occupancy(self) -> float:
         """Mean share of a decode engine that a recent stream took when it entered; 0 when there was none."""
-        return self.decode.mean(self.decode.window_s, self._t)
+        sums = self._entered.since(self._t - self.decode.window_s)
+        return sums.total / sums.events if sums.events else 0.0
 
     def _forget_brief(self, t: float) -> None:
         brief, since_t = self._brief, t - FLOW_S

@@ -31,8 +31,7 @@ class Departure:
     def offered(self, t: float) -> Offered:
         """Demand over the confirmation span."""
         prefill, decode = self._demand.prefill, self._demand.decode
-        entering = decode.rate(decode.confirm_s, t) * FLOW_S * self._demand.staying(t)
-        return Offered(prefill.rate(prefill.confirm_s, t), entering)
+        return Offered(prefill.rate(prefill.confirm_s, t), decode.rate(decode.confirm_s, t) * FLOW_S)
 
     def demand_differs(self, t: float) -> bool:
         """Whether demand over the confirmation span differs from that of the window by more than the tolerance."""

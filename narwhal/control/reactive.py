@@ -113,7 +113,7 @@ class Reactive:
     def _larger_decode(self, load: Load) -> Offered:
         flow = self._demand.decode
         rate = max(flow.rate(flow.evidence_s, load.t), flow.rate(flow.window_s, load.t))
-        return Offered(load.offered.prefill, rate * FLOW_S * self._demand.staying(load.t))
+        return Offered(load.offered.prefill, rate * FLOW_S)
 
     # Rules
 

@@ -114,8 +114,15 @@ def test_streams_that_are_over_already_do_not_count_as_entering() -> None:
     counted.entered_decode(1.5, 0.2)
     counted.left_decode(2.0, 0.4, entered_t=1.0, entered=0.3)
     assert counted.entering(2.0) == pytest.approx(0.2)
-    assert counted.staying(2.0) == pytest.approx(0.4)
-    assert counted.staying(99.0) == 1.0
+
+
+def test_brief_streams_are_no_decode_demand() -> None:
+    counted = demand()
+    for step in range(100):
+        counted.entered_decode(step / 10, 0.3)
+        counted.left_decode(step / 10 + 0.05, 0.4, entered_t=step / 10, entered=0.3)
+    assert counted.decode.rate(4.0, 9.95) == pytest.approx(0.0)
+    assert counted.mean_occupancy() == pytest.approx(0.3)
 
 
 def test_streams_that_came_and_went_within_the_span_are_neither_old_nor_ended() -> None:
