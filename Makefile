@@ -3,7 +3,7 @@ BIN := .venv/bin
 SOURCES := narwhal tests
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo check test e2e bench schemas format clean
+.PHONY: help setup demo check test e2e bench bench-control schemas format clean
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -32,6 +32,9 @@ test: check e2e ## Everything
 
 bench: .venv/.dev ## What can be measured here, by hand: see bench/README.md
 	@ls bench
+
+bench-control: .venv/.dev ## The role policies side by side, into docs/performance.md; an hour (BENCH_ARGS=--quick: minutes)
+	$(BIN)/python bench/control/run.py $(BENCH_ARGS)
 
 schemas: .venv/.dev ## Write schemas/ from the models
 	$(BIN)/python -m narwhal.fleet.schemas

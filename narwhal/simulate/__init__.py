@@ -8,6 +8,7 @@ router's own events through control again. The engine model stands in `engine.py
 from narwhal.simulate.bodies import TrafficError
 from narwhal.simulate.compare import Figures, compare, table
 from narwhal.simulate.faults import Fault
+from narwhal.simulate.fluid import work_of
 from narwhal.simulate.plot import PlotError, draw
 from narwhal.simulate.policies import Policy, PolicyError, parse_policy
 from narwhal.simulate.prepare import Ask, Prepared, prepare
@@ -44,4 +45,5 @@ __all__ = [
     "run",
     "settings_document",
     "table",
+    "work_of",
 ]

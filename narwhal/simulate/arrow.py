@@ -59,18 +59,21 @@ class Arrow(Mover):
         return min(engine.backlog_s(sim.t) + engine.prefill_s(prompt_tokens) for engine in prefill) + queued_s
 
     def _to_prefill(self, sim: Simulation, decode: list[Engine]) -> None:
+        """Take the least loaded decode engine, if another still has a seat."""
         if len(decode) < 2:
             return
         donor = min(decode, key=lambda engine: (not engine.prefills, self._load(sim, engine), engine.id))
-        rest = [engine for engine in decode if engine is not donor]
-        if self._seat(sim, rest, 1):
+        if self._seat(sim, [engine for engine in decode if engine is not donor], 1):
             self._move(sim, donor, "prefill")
 
     def _to_decode(self, sim: Simulation, prefill: list[Engine]) -> None:
+        """Take the prefill engine with the least backlog, if the others can serve all of it in time."""
         if len(prefill) < 2:
             return
         donor = min(prefill, key=lambda engine: (not engine.streams, engine.backlog_s(sim.t), engine.id))
-        self._move(sim, donor, "decode")
+        waiting_s = sim.control.pool.queued_cost_s + sum(engine.backlog_s(sim.t) for engine in prefill)
+        if waiting_s / (len(prefill) - 1) < sim.settings.slo.ttft_for(1):
+            self._move(sim, donor, "decode")
 
     def _move(self, sim: Simulation, engine: Engine, role: Role) -> None:
         sim.feed(events.MoveRequested(sim.t, engine.id, role))
