@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from narwhal.control import Curves
-from narwhal.control.commands import AnyCommand
-from narwhal.control.events import AnyEvent, RequestArrived, RequestFinished
+from narwhal.control.commands import AnyCommand, MoveRole, StartDecode, StartPrefill, StartWhole
+from narwhal.control.events import AnyEvent, RequestArrived, RequestFinished, RoleMoved
 from narwhal.simulate.faults import Fault
 from narwhal.simulate.policies import parse_policy, with_split
 from narwhal.simulate.prepare import Ask, prepare
@@ -112,11 +112,26 @@ def test_requests_of_a_dead_engine_are_served_by_others_and_it_is_readmitted(cur
     assert all(engine.open for engine in sim.control.pool.engines.values())
 
 
-def test_a_cold_swap_serves_nothing_on_the_engine_for_its_seconds() -> None:
-    warm = run(turning(), parse_policy("reactive"), 12.0, 3)
-    cold = run(turning(), parse_policy("coldswap:20"), 12.0, 3)
-    assert warm.moves > 0
-    assert (cold.score.attainment or 0) < (warm.score.attainment or 0)
+def test_a_cold_swap_gives_the_engine_no_work_for_its_seconds() -> None:
+    away: dict[str, float] = {}
+    lasted: list[float] = []
+    meanwhile: list[AnyCommand] = []
+
+    def listen(event: AnyEvent, commands: list[AnyCommand]) -> None:
+        if isinstance(event, RoleMoved):
+            lasted.append(event.t - away.pop(event.engine))
+        for command in commands:
+            if isinstance(command, MoveRole):
+                away[command.engine] = event.t
+            elif isinstance(command, StartPrefill | StartDecode | StartWhole) and command.engine in away:
+                meanwhile.append(command)
+
+    sim = simulation(turning(), parse_policy("coldswap:20"), 14.0, 3)
+    sim.listener = listen
+    sim.run()
+    assert lasted
+    assert min(lasted) >= 20.0 - 1e-9
+    assert not meanwhile
 
 
 def test_pinned_engines_keep_their_role_in_a_split(curves: Curves) -> None:
