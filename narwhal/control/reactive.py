@@ -17,6 +17,7 @@ from narwhal.control.proposal import Proposal, describe
 from narwhal.control.records import Guard
 from narwhal.control.score import Change, Scored, score
 from narwhal.control.state import Settings
+from narwhal.fleet.model import Reactive as Parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,17 @@ class Adjacent:
     current: Scored
     towards: dict[Role, Scored]
 
-    def better(self, margin: float, only: Role | None = None) -> Role | None:
-        """The direction that improves the score by the margin; the better of two, ties go to fewer prefill engines."""
+    def better(self, parameters: Parameters) -> Role | None:
+        """The direction that improves the score by the margin; the better of two, ties go to fewer prefill engines.
+
+        None while the current split has room in both roles.
+        """
+        if self.current.worst < parameters.act_at:
+            return None
         found = [
             (scored.worst, scored.prefill, role)
             for role, scored in self.towards.items()
-            if self.current.worst - scored.worst >= margin and only in (None, role)
+            if self.current.worst - scored.worst >= parameters.movement_margin
         ]
         return min(found)[2] if found else None
 
@@ -56,12 +62,12 @@ class Reactive:
 
     def propose(self, load: Load, donors: Donors, *, urgent: bool) -> Proposal:
         """The better adjacent split, if the rules let it. An urgent evaluation needs no confirmation."""
-        t, margin = load.t, self._parameters.movement_margin
+        t = load.t
         self.evidence.observe(t)
         adjacent = self.adjacent(load, donors)
         shift = self.shift(load, donors)
         departing = self.departure.follow(t, shift, self.settled)
-        better = adjacent.better(margin)
+        better = adjacent.better(self._parameters)
         self.settled.observe(t, better=better is not None)
         candidates = tuple(s.candidate(s.worst) for s in (adjacent.current, *adjacent.towards.values()))
         if departing is not None and departing.passed and shift is not None:
@@ -98,7 +104,7 @@ class Reactive:
             return None
         offered = self.departure.offered(load.t)
         adjacent = self._score(load, donors, {"prefill": offered, "decode": offered}, offered)
-        shift = adjacent.better(self._parameters.movement_margin)
+        shift = adjacent.better(self._parameters)
         if shift is not None:
             self._shift_t = load.t
         return shift

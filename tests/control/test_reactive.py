@@ -46,6 +46,19 @@ def test_the_margin_ignores_what_hardly_helps(margin: float, moves: bool) -> Non
     assert bool(fleet.moved) is moves
 
 
+@pytest.mark.parametrize(("act_at", "moves"), [(0.8, False), (0.5, True)])
+def test_a_fleet_with_room_in_both_roles_is_not_balanced(act_at: float, moves: bool) -> None:
+    fleet = reactive("ppdd", act_at=act_at, **CALM)
+    fleet.run(20, prefill=1.4)  # 0.7 now, 0.47 with one more
+    assert bool(fleet.moved) is moves
+
+
+def test_a_shift_within_the_room_of_both_roles_moves_nothing_either() -> None:
+    fleet = settled_fleet("ppdddd", 20)
+    fleet.run(8, prefill=1.4, decode=0.001)
+    assert not fleet.moved
+
+
 def test_an_idle_fleet_is_not_balanced() -> None:
     fleet = reactive("pddddddd")
     fleet.run(60, prefill=0.05, decode=0.001)

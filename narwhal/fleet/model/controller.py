@@ -40,6 +40,8 @@ class Reactive(Model):
     """Share by which the short horizon may exceed the long one and still count as stable."""
     movement_margin: Annotated[float, Field(ge=0)] = 0.15
     """Improvement of the score that a move needs."""
+    act_at: Annotated[float, Field(ge=0)] = 0.8
+    """Score of the current split below which nothing moves: a fleet with room in both roles is not balanced."""
     confirmations: Annotated[int, Field(ge=1)] = 2
     """Equal proposals in a row that a move needs."""
 
