@@ -67,7 +67,3 @@ def _default_state_dir() -> Path:
 
 if __name__ == "__main__":
     main()
-
-
-if __name__ == "__main__":
-    main()

@@ -64,6 +64,9 @@ class _Leg1(msgspec.Struct):
     usage: _Usage | None = None
 
 
+ERROR_EVENT = b'data: {"error"'
+"""How an engine reports a failure inside a stream, after its 200; inside JSON text the quotes would be escaped."""
+
 _ONE, _FALSE = Raw(b"1"), Raw(b"false")
 _ASK_FOR_HANDOFF = Raw(
     b'{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,'
@@ -119,13 +122,16 @@ class VllmDialect:
         if "vllm:num_requests_running" not in values:
             return None
         size = _CACHE_SIZE.search(text)
-        used = float(values.get("vllm:kv_cache_usage_perc", 0.0)) * (int(size.group(1)) if size else 0)
-        return EngineMetrics(
-            running=int(float(values["vllm:num_requests_running"])),
-            waiting=int(float(values.get("vllm:num_requests_waiting", 0))),
-            kv_used_tokens=round(used),
-            started_at=values.get("process_start_time_seconds", ""),
-        )
+        capacity = int(size.group(1)) if size else 0
+        try:
+            return EngineMetrics(
+                running=int(float(values["vllm:num_requests_running"])),
+                waiting=int(float(values.get("vllm:num_requests_waiting", 0))),
+                kv_used_tokens=round(float(values.get("vllm:kv_cache_usage_perc", 0.0)) * capacity),
+                started_at=values.get("process_start_time_seconds", ""),
+            )
+        except (ValueError, OverflowError):  # NaN, or a page that is cut
+            return None
 
 
 _METRIC = re.compile(

@@ -74,6 +74,8 @@ class Admin:
         """Answer one request."""
         if self._loopback and not _is_loopback(request.headers.get(b"host", b"").decode("latin1")):
             connection.respond(403, error_body(403, "the Host header is not a loopback name"))
+        elif request.method == "POST" and b"origin" in request.headers:
+            connection.respond(403, error_body(403, "a page in a browser may not give orders"))
         elif not self._may(request):
             headers = b"www-authenticate: Bearer\r\n"
             connection.respond(401, error_body(401, "a bearer token is needed (routers.admin.token)"), headers=headers)
@@ -121,7 +123,7 @@ class Admin:
         kind, make = self._posts[request.path]
         try:
             body = msgspec.json.decode(request.body or b"{}", type=kind)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             connection.respond(400, error_body(400, f"the body is not what {request.path} takes: {error}"))
             return
         unknown = [name for name in _engines_named(body) if name not in self.shell.control.pool.engines]

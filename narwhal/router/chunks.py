@@ -1,7 +1,13 @@
 """Where one chunk ends and the next begins, in a chunked answer that is relayed as it comes."""
 
+from functools import lru_cache
+
 LINE = 1024
-"""Longest size line, extensions included; a longer one is no chunked body."""
+"""Longest size line in bytes, extensions included; a longer one is no chunked body."""
+MAX_CHUNK = 8 << 20
+"""Largest chunk of a stream, in bytes: it is held until it is whole."""
+MAX_TRAILERS = 65536
+_USAGE = b'"usage":{'
 
 
 class ChunkError(Exception):
@@ -9,70 +15,95 @@ class ChunkError(Exception):
 
 
 class ChunkTracker:
-    """Follows a chunked body read by read; any split of the bytes gives the same result.
+    """Follows a chunked body read by read and lets whole chunks pass, framing included.
 
-    `feed` counts server-sent events on the way and remembers what the first of them looked like, without decoding.
+    Any split of the bytes passes the same bytes in the end. A chunk that has not come whole is held, so what has
+    passed always ends at a chunk boundary, where an error event may follow. Nothing is decoded.
     """
 
-    __slots__ = ("_part", "_skip", "done", "frames", "tail")
+    __slots__ = ("_held", "_missing", "done", "frames", "surplus", "usage")
 
     def __init__(self) -> None:
-        self._part = b""
-        self._skip = 0
-        """Bytes of the present chunk (its final CRLF included) that have not come yet."""
+        self._held: list[bytes] = []
+        self._missing = 0
+        """Bytes without which the chunk in `_held` cannot be whole."""
         self.done = False
         """The last chunk and its trailers are here."""
+        self.surplus = False
+        """Bytes came after the end."""
         self.frames = 0
-        """`data:` markers seen whole inside one read: frames, not tokens; the usage frame tells tokens."""
-        self.tail = b""
-        """The last bytes of the body: enough for the last frames."""
+        """`data:` markers so far: frames, not tokens; the usage frame tells tokens."""
+        self.usage = b""
+        """What followed the last `"usage":`; empty when there was none."""
 
-    @property
-    def at_boundary(self) -> bool:
-        """Whether an own chunk may be written here without breaking the body."""
-        return self._skip == 0 and not self._part
-
-    def feed(self, data: bytes) -> int:
-        """Take the next bytes; returns how many of them belong to the body. Raises `ChunkError`."""
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes; returns the whole chunks that they complete. Raises `ChunkError`."""
+        if self._held:
+            self._held.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return b""
+            data = b"".join(self._held)
+            self._held = []
+        end = self._last_boundary(data)
+        if end != len(data):
+            if self.done:
+                self.surplus = True
+            else:
+                self._held.append(data[end:])
+            data = data[:end]
         self.frames += data.count(b"data: ")
-        self.tail = data if len(data) >= 4096 else (self.tail + data)[-4096:]
-        held = len(self._part)
-        if held:
-            data = self._part + data
-            self._part = b""
-        position, size = self._skip, len(data)
-        self._skip = 0
-        while position < size:
-            end = data.find(b"\r\n", position, position + LINE)
-            if end < 0:
-                if size - position > LINE:
-                    raise ChunkError("a chunk's size line is too long")
-                self._part = data[position:]
-                return size - held
-            length = _length(data[position:end])
-            if length == 0:
-                return self._last(data, position, end) - held
-            position = end + 2 + length + 2
-        self._skip = position - size
-        return size - held
+        if _USAGE in data:
+            start = data.rfind(_USAGE)
+            self.usage = data[start : start + 512]
+        return data
 
-    def _last(self, data: bytes, position: int, end: int) -> int:
-        """The last chunk: wait for the empty line after its trailers. Returns where the body ends in `data`."""
-        stop = data.find(b"\r\n\r\n", end)
+    def _last_boundary(self, data: bytes) -> int:
+        """Where the last whole chunk of `data` ends; says in `_missing` what the next one lacks at least."""
+        position, size = 0, len(data)
+        while position < size:
+            line_end = data.find(b"\r\n", position, position + LINE)
+            if line_end < 0:
+                if size - position >= LINE:
+                    raise ChunkError("a chunk's size line is too long")
+                self._missing = 1
+                return position
+            length = _length(data[position:line_end])
+            if length == 0:
+                return self._end(data, position, line_end)
+            end = line_end + 2 + length
+            if end + 2 > size:
+                self._missing = end + 2 - size
+                return position
+            if data[end : end + 2] != b"\r\n":
+                raise ChunkError("a chunk is longer than its size says")
+            position = end + 2
+        return position
+
+    def _end(self, data: bytes, position: int, line_end: int) -> int:
+        """The last chunk begins at `position`: it is whole when the empty line after its trailers is there."""
+        stop = data.find(b"\r\n\r\n", line_end)
         if stop < 0:
-            if len(data) - position > 65536:
+            if len(data) - position > MAX_TRAILERS:
                 raise ChunkError("trailers are too long")
-            self._part = data[position:]
-            return len(data)
+            self._missing = 1
+            return position
         self.done = True
         return stop + 4
 
 
+@lru_cache(4096)  # the sizes of an engine's chunks are few
 def _length(line: bytes) -> int:
-    digits = line.partition(b";")[0].strip()
-    if not digits or not all(byte in b"0123456789abcdefABCDEF" for byte in digits):
-        raise ChunkError(f"not a chunk size: {line[:32]!r}")
-    return int(digits, 16)
+    """The size in a size line, in bytes. Raises `ChunkError`."""
+    digits = line if line.isalnum() else line.partition(b";")[0].strip()
+    try:
+        if digits.isalnum() and b"x" not in digits and b"X" not in digits:
+            length = int(digits, 16)
+            if length <= MAX_CHUNK:
+                return length
+    except ValueError:
+        pass
+    raise ChunkError(f"not a chunk size, or too large: {line[:32]!r}")
 
 
 class Dechunker:
@@ -86,7 +117,7 @@ class Dechunker:
         """Bytes of the present chunk that have not come; -1, -2: parts of its final CRLF."""
 
     def feed(self, data: bytes) -> bytes:
-        """The content of the next bytes."""
+        """The content of the next bytes. Raises `ChunkError`."""
         data = self._part + data if self._part else data
         self._part = b""
         out, position, size = [], 0, len(data)
@@ -109,3 +140,8 @@ class Dechunker:
                 self._left = _length(data[position:end]) if end > position else 0
                 position = end + 2
         return b"".join(out)
+
+
+def dechunk(body: bytes) -> bytes:
+    """A complete chunked body without its framing."""
+    return Dechunker().feed(body)

@@ -3,6 +3,7 @@
 A body is decoded to `dict[str, Raw]`; prompts and messages are never decoded as a whole, only looked at.
 """
 
+import re
 from typing import Any
 
 import msgspec
@@ -68,9 +69,14 @@ FORBIDDEN = {
     "chat_template": "a client's own chat template is code that would run in the engine",
 }
 """Fields that are refused, and why."""
+FORBIDDEN_ARGUMENTS = FORBIDDEN | {"tokenize": "changes what the template's renderer returns to the engine"}
+"""Keys that are refused in `vllm_xargs` and `chat_template_kwargs`, and why."""
 
-DEFAULT_MAX_TOKENS = {"/v1/completions": 16, "/v1/chat/completions": 4096}
-_TRUE, _NULL = b"true", b"null"
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+DEFAULT_MAX_TOKENS = {COMPLETIONS: 16, CHAT: 4096}
+MAX_TOKENS = 2**31 - 1
+"""What larger limits count as; engines cut them to their own."""
+_TRUE, _FALSE, _NULL = b"true", b"false", b"null"
 
 
 class RefusedError(Exception):
@@ -95,6 +101,8 @@ class Parsed(msgspec.Struct):
     """Size of the prompt as JSON; 0 when `prompt_tokens` is exact."""
     prompt_tokens: int
     """Length of a prompt that came as token ids; 0: to be estimated from `prompt_bytes`."""
+    role_frames: int
+    """Events at the start of its stream that hold no token: a chat names the role of each choice first."""
 
 
 _decode = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -106,34 +114,38 @@ def parse(route: str, raw: bytes, model: str, media_hosts: frozenset[str]) -> Pa
     """Parse and check a body. Raises `RefusedError` with what is wrong and which field."""
     try:
         body = _decode(raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise RefusedError(400, f"the body is not a JSON object: {error}", kind="Bad Request") from None
-    for name, why in FORBIDDEN.items():
-        if name in body and bytes(body[name]) != _NULL:
-            raise RefusedError(400, f"`{name}` {why}", param=name)
-    _check_extra_arguments(body)
+    _check_forbidden(body)
     _check_model(body, model)
     fields = FIELDS[route]
     body = {name: value for name, value in body.items() if name in fields}
     prompt = _prompt(route, body)
-    if route == "/v1/chat/completions":
+    chat = route == CHAT
+    if chat:
         _check_media(prompt, media_hosts)
     stream = _flag(body, "stream")
     limit = _limit(body, route)
     prompt_bytes, prompt_tokens, several = _measure(prompt)
-    whole = several or _number(body, "n") > 1 or _number(body, "best_of") > 1
+    choices = _number(body, "n")
+    whole = several or choices > 1 or _number(body, "best_of") > 1
     whole = whole or _flag(body, "echo") or _flag(body, "use_beam_search") or _set(body, "prompt_logprobs")
-    return Parsed(route, body, stream, stream and _includes_usage(body), limit, whole, prompt_bytes, prompt_tokens)
+    include_usage = _includes_usage(body, stream)
+    return Parsed(route, body, stream, include_usage, limit, whole, prompt_bytes, prompt_tokens, choices if chat else 0)
 
 
-def _check_extra_arguments(body: Body) -> None:
-    extra = body.get("vllm_xargs")
-    if extra is None:
-        return
-    value = _value(body, "vllm_xargs")
-    for name in FORBIDDEN:
-        if isinstance(value, dict) and name in value:
-            raise RefusedError(400, f"`vllm_xargs.{name}` {FORBIDDEN[name]}", param="vllm_xargs")
+def _check_forbidden(body: Body) -> None:
+    """Refuse what only the router may say, at the top and in the objects that pass further arguments on."""
+    for name, why in FORBIDDEN.items():
+        if name in body and bytes(body[name]) != _NULL:
+            raise RefusedError(400, f"`{name}` {why}", param=name)
+    for outer in ("vllm_xargs", "chat_template_kwargs"):
+        value = _value(body, outer) if outer in body else None
+        if not isinstance(value, dict):
+            continue
+        for name, why in FORBIDDEN_ARGUMENTS.items():
+            if name in value:
+                raise RefusedError(400, f"`{outer}.{name}` {why}", param=outer)
 
 
 def _check_model(body: Body, model: str) -> None:
@@ -149,37 +161,44 @@ def _prompt(route: str, body: Body) -> bytes:
     name = "prompt" if route == "/v1/completions" else "messages"
     if name not in body:
         raise RefusedError(400, f"`{name}` is missing", param=name)
-    return bytes(body[name]).strip()
+    prompt = bytes(body[name]).strip()
+    if not prompt.startswith(b"[") and (name == "messages" or not prompt.startswith(b'"')):
+        raise RefusedError(400, f"`{name}` must be a list{' or text' if name == 'prompt' else ''}", param=name)
+    return prompt
 
 
 def _check_media(messages: bytes, hosts: frozenset[str]) -> None:
-    """Refuse media URLs of hosts that are not listed: the engine would fetch them."""
-    if b"_url" not in messages:
+    """Refuse media that the engine would fetch from hosts that are not listed, and embeddings in place of media."""
+    if not any(mark in messages for mark in (b"_url", b"_embeds", b"\\u")):  # an escape may spell either
         return
-    for url in _urls(_decode_any(messages)):
-        scheme, _, rest = url.partition(":")
-        if scheme == "data":
+    for key, value in _media(_parsed(messages, "messages")):
+        if key.endswith("_embeds"):
+            raise RefusedError(400, f"`{key}`: embeddings are not served", param="messages")
+        url = value.get("url") if isinstance(value, dict) else value
+        if not isinstance(url, str) or url.startswith("data:"):
             continue
-        host = rest.lstrip("/").partition("/")[0].rpartition("@")[2].partition(":")[0].lower()
-        if scheme not in ("http", "https") or host not in hosts:
-            raise RefusedError(
-                400, f"media of host `{host or scheme}` are not fetched (serving.media_hosts)", param="messages"
-            )
+        match = _MEDIA_URL.match(url)
+        if match is None or match.group(1).lower() not in hosts:
+            where = f"host `{match.group(1)}`" if match else "this form of URL"
+            raise RefusedError(400, f"media of {where} are not fetched (serving.media_hosts)", param="messages")
 
 
-def _urls(value: Any) -> list[str]:
-    """All URLs of `*_url` parts, wherever they stand."""
+_MEDIA_URL = re.compile(r"https?://([A-Za-z0-9.-]+)(?::\d{1,5})?(?:[/?#][^\\\s]*)?\Z")
+"""Nothing that two parsers could read as two hosts: no user, no backslash, no white space."""
+
+
+def _media(value: Any) -> list[tuple[str, Any]]:
+    """Every key that ends in `_url` or `_embeds`, wherever it stands, with its value."""
     if isinstance(value, list):
-        return [url for item in value for url in _urls(item)]
+        return [found for item in value for found in _media(item)]
     if not isinstance(value, dict):
         return []
-    found: list[str] = []
+    found: list[tuple[str, Any]] = []
     for key, item in value.items():
-        if key.endswith("_url"):
-            target = item.get("url") if isinstance(item, dict) else item
-            found += [target] if isinstance(target, str) else []
+        if key.endswith(("_url", "_embeds")):
+            found.append((key, item))
         else:
-            found += _urls(item)
+            found += _media(item)
     return found
 
 
@@ -188,10 +207,8 @@ def _measure(prompt: bytes) -> tuple[int, int, bool]:
     if not prompt.startswith(b"["):
         return len(prompt), 0, False
     rest = prompt[1:].lstrip()
-    if rest.startswith(b'"'):
-        return len(prompt), 0, len(_decode_any(prompt)) > 1
-    if rest.startswith(b"["):
-        return len(prompt), 0, len(_decode_any(prompt)) > 1
+    if rest.startswith((b'"', b"[")):
+        return len(prompt), 0, len(_parsed(prompt, "prompt")) > 1
     if rest.startswith(b"{"):
         return len(prompt), 0, False
     try:
@@ -203,20 +220,23 @@ def _measure(prompt: bytes) -> tuple[int, int, bool]:
 def _limit(body: Body, route: str) -> int:
     for name in ("max_completion_tokens", "max_tokens"):
         if name in body and bytes(body[name]) != _NULL:
-            value = _value(body, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise RefusedError(400, f"`{name}` must be a whole number of at least 1", param=name)
-            return value
+            return min(_number(body, name), MAX_TOKENS)
     return DEFAULT_MAX_TOKENS[route]
 
 
-def _includes_usage(body: Body) -> bool:
-    options = _value(body, "stream_options") if "stream_options" in body else None
+def _includes_usage(body: Body, stream: bool) -> bool:
+    options = _value(body, "stream_options") if _set(body, "stream_options") else None
+    if options is not None and not stream:  # leg 1 drops them, so only leg 2 would say it
+        raise RefusedError(400, "`stream_options` are for `stream: true`", param="stream_options")
     return isinstance(options, dict) and options.get("include_usage") is True
 
 
 def _flag(body: Body, name: str) -> bool:
-    return name in body and bytes(body[name]) == _TRUE
+    """A flag, strictly: what vLLM would read as true must not be false here."""
+    value = bytes(body.get(name, _FALSE))
+    if value not in (_TRUE, _FALSE, _NULL):
+        raise RefusedError(400, f"`{name}` must be true or false", param=name)
+    return value == _TRUE
 
 
 def _set(body: Body, name: str) -> bool:
@@ -224,12 +244,19 @@ def _set(body: Body, name: str) -> bool:
 
 
 def _number(body: Body, name: str) -> int:
-    value = _value(body, name) if name in body else 1
-    return value if isinstance(value, int) else 1
+    """A number of at least 1, strictly, for the same reason; 1 when it is not given."""
+    value = _value(body, name) if _set(body, name) else 1
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise RefusedError(400, f"`{name}` must be a whole number of at least 1", param=name)
+    return value
 
 
 def _value(body: Body, name: str) -> Any:
+    return _parsed(bytes(body[name]), name)
+
+
+def _parsed(raw: bytes, name: str) -> Any:
     try:
-        return _decode_any(body[name])
-    except msgspec.DecodeError as error:
-        raise RefusedError(400, f"`{name}` is not valid JSON: {error}", param=name, kind="Bad Request") from None
+        return _decode_any(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RefusedError(400, f"`{name}` cannot be read: {error}", param=name, kind="Bad Request") from None

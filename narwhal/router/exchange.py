@@ -1,21 +1,21 @@
 """One request and its legs: sends what control commands, relays what comes, reports what happened."""
 
+import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
 
-from narwhal.control.events import FailureCause, Leg, LegFailed, PrefillFinished, RequestFinished
-from narwhal.router.chunks import Dechunker
+from narwhal.control.events import Deadline, FailureCause, Leg, LegFailed, PrefillFinished, RequestFinished
+from narwhal.engine.dialect import ERROR_EVENT
+from narwhal.router.chunks import Dechunker, dechunk
 from narwhal.router.door import Parsed
-from narwhal.router.http import Connection, error_body, head
+from narwhal.router.http import REASONS, Connection, error_body
 from narwhal.router.upstream import Upstream
 
 if TYPE_CHECKING:
     from narwhal.router.shell import Shell
-
-ERROR_EVENT = b'data: {"error"'
-"""How an engine reports a failure inside a stream; inside JSON text the quotes would be escaped."""
 
 
 class _Usage(msgspec.Struct):
@@ -27,7 +27,14 @@ class _WithUsage(msgspec.Struct):
     usage: _Usage | None = None
 
 
+class _WithError(msgspec.Struct):
+    error: Any = None
+
+
 _usage = msgspec.json.Decoder(_WithUsage).decode
+_error = msgspec.json.Decoder(_WithError).decode
+_COMPLETION_TOKENS = re.compile(rb'"completion_tokens":\s*(\d{1,12})')
+_PROMPT_TOKENS = re.compile(rb'"prompt_tokens":\s*(\d{1,12})')
 
 
 class Exchange:
@@ -39,8 +46,6 @@ class Exchange:
         "body",
         "completion_tokens",
         "connection",
-        "deadline",
-        "deadline_t",
         "dechunker",
         "decode_engine",
         "engine",
@@ -59,13 +64,13 @@ class Exchange:
         "prefilled_t",
         "prompt_tokens",
         "request_id",
-        "request_until",
         "sent_t",
         "shell",
         "status",
         "tenant",
         "up",
         "visible",
+        "waits_for",
     )  # fmt: skip
 
     def __init__(self, shell: "Shell", connection: Connection, parsed: Parsed, request_id: bytes, number: int) -> None:
@@ -96,9 +101,8 @@ class Exchange:
         self.prefilled_t = 0.0
         self.first_t = 0.0
         self.last_t = 0.0
-        self.deadline: Any = None
-        self.deadline_t = 0.0
-        self.request_until = 0.0
+        self.waits_for: Deadline | None = None
+        """The kind of its present deadline."""
         self.status = 200
 
     # Legs
@@ -112,10 +116,13 @@ class Exchange:
         if pool is None:
             shell.later(LegFailed(shell.now(), self.number, leg, engine, "connection"))
             return
+        once, until = False, math.inf
         if leg == "prefill":
             self.prefill_engine, body = engine, dialect.leg1(parsed.body)
         elif leg == "decode" and self.handoff is not None:
-            handoff, self.handoff = self.handoff, None  # used once, whatever becomes of it
+            # a handoff that is read twice, or after its lease, gives wrong tokens with HTTP 200
+            handoff, self.handoff = self.handoff, None
+            once, until = True, self.prefilled_t + shell.settings.kv_lease_s / 2
             self.decode_engine, body = engine, dialect.leg2(parsed.body, handoff)
         else:
             self.decode_engine, body = engine, dialect.whole(parsed.body)
@@ -130,9 +137,7 @@ class Exchange:
                 len(body),
             )
         )
-        self.up = pool.send(request + body, self)
-        if self.connection is not None and self.connection.slow:
-            self.up.pause()
+        self.up = pool.send(request + body, self, once=once, until=until)
 
     def drop(self) -> None:
         """Abort the leg that runs, without a word."""
@@ -160,18 +165,18 @@ class Exchange:
             return
         self.frames = tracker.frames
         if ERROR_EVENT in data:
-            self._stream_error(up, data)
-        elif self.visible:
-            if self.dechunker is not None:
-                data = self.dechunker.feed(data)
-            connection.transport.write(data)
+            self._stream_error(data)
+            return
+        if self.visible:
+            connection.transport.write(data if self.dechunker is None else self.dechunker.feed(data))
         else:
             self._before_first_token(data)
+        if connection.slow:
+            up.pause()
 
     def _before_first_token(self, data: bytes) -> None:
         """A chat stream begins with a role frame that is no token: hold it until a token comes."""
-        needed = 2 if self.parsed.route.endswith("chat/completions") else 1
-        if self.frames < needed:
+        if self.frames <= self.parsed.role_frames:
             self.held += data
             return
         self._open_stream(self.held + data)
@@ -196,16 +201,13 @@ class Exchange:
             b"x-request-id: %s\r\n%s%s" % (self.request_id, framing, data)
         )
 
-    def _stream_error(self, up: Upstream, data: bytes) -> None:
-        """The engine reports a failure inside the stream: relay what came before it, then the leg has failed.
-
-        The event's chunk begins at the size line before it; what stands in front of that is whole chunks.
-        """
-        start = data.find(ERROR_EVENT)
-        line = data.rfind(b"\r\n", 0, max(start - 2, 0))
-        before = data[: line + 2] if line >= 0 else b""
+    def _stream_error(self, data: bytes) -> None:
+        """The engine reports a failure inside the stream: relay what came before it, then the leg has failed."""
+        content = dechunk(data)
+        before = content[: content.find(ERROR_EVENT)]
         if self.visible and before and self.connection is not None:
-            self.connection.transport.write(self.dechunker.feed(before) if self.dechunker else before)
+            chunk = before if self.dechunker is not None else b"%x\r\n%s\r\n" % (len(before), before)
+            self.connection.transport.write(chunk)
         self.drop()
         self._failed("stream", 500)
 
@@ -217,7 +219,7 @@ class Exchange:
         elif self.leg == "prefill":
             self._prefilled(body)
         elif self.parsed.stream and up.tracker is not None and not body:
-            self._stream_done(up.tracker.tail)
+            self._stream_done(up.tracker.usage)
         else:
             self._buffered_done(body)
 
@@ -232,10 +234,12 @@ class Exchange:
         self.shell.learn_prompt(self.parsed, answer.prompt_tokens)
         self.shell.feed(PrefillFinished(self.prefilled_t, self.number, answer.prompt_tokens, answer.generation))
 
-    def _stream_done(self, tail: bytes) -> None:
+    def _stream_done(self, usage: bytes) -> None:
         if not self.visible:  # a stream that ended without a token
+            self.first_t = self.shell.now()
             self._open_stream(self.held)
-        self._take_usage(tail)
+            self.held = b""
+        self._take_usage(usage)
         connection = self.connection
         self._finished()
         if connection is not None:
@@ -256,18 +260,16 @@ class Exchange:
         if connection is not None:
             connection.respond(200, body, headers=b"x-request-id: %s\r\n" % self.request_id)
 
-    def _take_usage(self, tail: bytes) -> None:
-        """Tokens of a stream: from its usage frame, else its frames less `[DONE]` and the role frame."""
-        at = tail.rfind(b'"usage":{')
-        if at >= 0:
-            end = tail.find(b"}", at)
-            try:
-                self.completion_tokens = msgspec.json.decode(tail[at + 8 : end + 1], type=_Usage).completion_tokens
-                return
-            except msgspec.DecodeError:
-                pass
-        extra = 2 if self.parsed.route.endswith("chat/completions") else 1
-        self.completion_tokens = max(self.frames - extra, 0)
+    def _take_usage(self, usage: bytes) -> None:
+        """Tokens of a stream: from its usage frame, else its frames less those that hold no token."""
+        told = _COMPLETION_TOKENS.search(usage)
+        if told is None:
+            self.completion_tokens = max(self.frames - self.parsed.role_frames - 1, 0)  # the last is `[DONE]`
+            return
+        self.completion_tokens = int(told.group(1))
+        prompt = _PROMPT_TOKENS.search(usage)
+        if prompt is not None and not self.prompt_tokens:
+            self.prompt_tokens = int(prompt.group(1))
 
     def _finished(self) -> None:
         self.last_t = self.shell.now()
@@ -282,7 +284,8 @@ class Exchange:
             event = LegFailed(self.shell.now(), self.number, self.leg, self.engine, "client", self.visible, status)
             self.shell.end(self, "refused", "client", event)
             if connection is not None:
-                connection.respond(status, body, headers=b"x-request-id: %s\r\n" % self.request_id)
+                headers = b"x-request-id: %s\r\n" % self.request_id
+                connection.respond(status, as_error(status, body), headers=headers)
             return
         self._failed("overload" if status == 503 else "status", status)
 
@@ -309,24 +312,20 @@ class Exchange:
             headers += b"retry-after: %d\r\n" % max(round(retry_after_s + 0.499), 1)
         connection.respond(status, error_body(status, message, code=code), headers=headers)
 
-    def abort(self, status: int, code: str, message: str) -> None:
+    def abort(self, status: int, code: str, message: str, retry_after_s: float = 0.0) -> None:
         """End the request with an error: an event in a stream that has begun, else an answer."""
         if not self.visible:
-            self.refuse(status, code, message, 0.0)
+            self.refuse(status, code, message, retry_after_s)
             return
-        connection, up = self.connection, self.up
-        boundary = up is None or up.tracker is None or up.tracker.at_boundary
-        chunked = self.dechunker is None
+        connection, chunked = self.connection, self.dechunker is None
         self.drop()
         if connection is None or connection.transport is None:
             return
-        if boundary:
-            event = b"data: " + error_body(status, message, code=code) + b"\n\n"
-            connection.transport.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event) if chunked else event)
-            connection.keep_alive = False
-            connection.finished()
-        else:
-            connection.abort()
+        # whole chunks alone are relayed, so this stands at a boundary
+        event = b"data: " + error_body(status, message, code=code) + b"\n\n"
+        connection.transport.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event) if chunked else event)
+        connection.keep_alive = False
+        connection.finished()
 
     def client_gone(self) -> None:
         """The client left: abort the engine's work at once."""
@@ -343,4 +342,9 @@ class Exchange:
                 self.up.resume()
 
 
-__all__ = ["Exchange", "head"]
+def as_error(status: int, body: bytes) -> bytes:
+    """An engine's error as it is, or as OpenAI's clients read one when it has another shape."""
+    try:
+        return body if isinstance(_error(body).error, dict) else error_body(status, REASONS.get(status, "Error"))
+    except msgspec.DecodeError:
+        return error_body(status, REASONS.get(status, "Error"))

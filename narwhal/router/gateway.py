@@ -1,7 +1,9 @@
 """What the client listener serves. It tells nothing about the fleet."""
 
+import os
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import msgspec
 
@@ -12,7 +14,7 @@ from narwhal.router.state import ready
 if TYPE_CHECKING:
     from narwhal.router.shell import Shell
 
-_REQUEST_ID = re.compile(rb"^[A-Za-z0-9._:-]{1,128}$")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 
 class Gateway:
@@ -25,7 +27,7 @@ class Gateway:
         self.max_head = max_head
         self.connections: set[Connection] = set()
         self._media_hosts = frozenset(host.lower() for host in media_hosts)
-        self._prefix = msgspec.json.encode(int(shell.now() * 1e6))
+        self._prefix = os.urandom(6).hex().encode()
         self._count = 0
         self._model_card = {"id": model, "object": "model", "created": 0, "owned_by": "narwhal"}
 
@@ -38,7 +40,7 @@ class Gateway:
             else:
                 _wrong_method(connection, b"POST")
             return
-        if method not in ("GET", "HEAD") and (path in _PAGES or path.startswith("/v1/models")):
+        if method not in ("GET", "HEAD") and (path in _PAGES or path.startswith("/v1/models/")):
             _wrong_method(connection, b"GET")
         elif path == "/health":
             connection.respond(200, b"{}")
@@ -50,9 +52,9 @@ class Gateway:
         elif path == "/v1/models":
             connection.respond(200, msgspec.json.encode({"object": "list", "data": [self._model_card]}))
         elif path.startswith("/v1/models/"):
-            self._one_model(connection, path.removeprefix("/v1/models/"))
+            self._one_model(connection, unquote(path.removeprefix("/v1/models/")))
         else:
-            connection.respond(404, error_body(404, f"no route {path}"))
+            connection.respond(404, error_body(404, f"no route {path[:200]}"))
 
     def _one_model(self, connection: Connection, name: str) -> None:
         if name == self.model:
@@ -62,12 +64,17 @@ class Gateway:
 
     def _generate(self, connection: Connection, request: Incoming) -> None:
         request_id = request.headers.get(b"x-request-id", b"")
-        if not _REQUEST_ID.match(request_id):
+        if not _REQUEST_ID.fullmatch(request_id):
             self._count += 1
             request_id = b"%s-%x" % (self._prefix, self._count)
         if self.shell.draining:
             headers = b"retry-after: 1\r\nx-request-id: %s\r\n" % request_id
             connection.respond(503, error_body(503, "the router is stopping", code="stopping"), headers=headers)
+            return
+        kind = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind != b"application/json":  # as vLLM; it also keeps other sites' forms away from a loopback router
+            body = error_body(400, "Unsupported Media Type: Only 'application/json' is allowed", kind="Bad Request")
+            connection.respond(400, body, headers=b"x-request-id: %s\r\n" % request_id)
             return
         try:
             parsed = parse(request.path, request.body, self.model, self._media_hosts)
@@ -78,7 +85,7 @@ class Gateway:
         self.shell.arrived(connection, parsed, request_id, request.arrived_t)
 
 
-_PAGES = ("/health", "/ready")
+_PAGES = ("/health", "/ready", "/v1/models")
 
 
 def _wrong_method(connection: Connection, allowed: bytes) -> None:

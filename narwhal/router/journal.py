@@ -30,8 +30,9 @@ class RotatingFile:
         self._size = 0
 
     def write(self, data: bytes) -> None:
-        """Append. Raises `OSError`."""
+        """Append whole lines. Raises `OSError`, and then nothing of them stands in the file."""
         if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             self._file = os.fdopen(fd, "ab", buffering=0)
             self._size = self._file.tell()
@@ -39,7 +40,13 @@ class RotatingFile:
             self._rotate()
             self.write(data)
             return
-        self._file.write(data)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            self._file.truncate(self._size)  # no half line, after which nothing could be read
+            raise
         self._size += len(data)
 
     def _rotate(self) -> None:
@@ -71,7 +78,6 @@ class Journal:
         self._thread: threading.Thread | None = None
         self._files: list[RotatingFile] = []
         if directory is not None:
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._files = [
                 RotatingFile(directory / "journal.jsonl", max_bytes, keep),
                 RotatingFile(directory / "events.jsonl", max_bytes, keep),
@@ -109,16 +115,18 @@ class Journal:
         while self._pending:
             number, line = self._pending.popleft()
             lines[number].append(line)
+        failure = ""
         for file, batch in zip(self._files, lines, strict=True):
             if not batch:
                 continue
             try:
                 file.write(b"\n".join(batch) + b"\n")
-                self.error = ""
             except OSError as error:
                 file.close()
                 self.dropped += len(batch)
-                self.error = error.strerror or str(error)
+                failure = f"{file.path}: {error.strerror or error}"
+        if lines[0] or lines[1]:
+            self.error = failure
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Write what waits and stop."""

@@ -15,6 +15,7 @@ class _Answer:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.future: asyncio.Future[tuple[int, bytes]] = loop.create_future()
+        self.up: Upstream | None = None
 
     def answer_head(self, up: Upstream, status: int, head: bytes, length: int) -> bool:
         return False
@@ -28,18 +29,21 @@ class _Answer:
 
     def answer_failed(self, up: Upstream, cause: FailureCause, message: str) -> None:
         if not self.future.done():
-            self.future.set_exception(ConnectionRefusedError(message) if cause == "connection" else OSError(message))
+            self.future.set_exception(ConnectionRefusedError(message) if up.refused else OSError(message))
+
+    def replaced(self, old: Upstream, new: Upstream) -> None:
+        self.up = new
 
 
 async def get(pool: Pool, path: str, timeout_s: float) -> tuple[int, bytes]:
     """GET a page of an engine: status and body. Raises `TimeoutError`, or `OSError` when it broke."""
     answer = _Answer(pool.loop)
-    up = pool.send(b"GET %s HTTP/1.1\r\nhost: %s\r\n\r\n" % (path.encode(), pool.host_header), answer)
+    answer.up = pool.send(b"GET %s HTTP/1.1\r\nhost: %s\r\n\r\n" % (path.encode(), pool.host_header), answer)
     try:
         async with asyncio.timeout(timeout_s):
             return await answer.future
     except BaseException:
-        up.abort()
+        answer.up.abort()
         raise
 
 
@@ -92,8 +96,7 @@ class Probes:
             shell.feed(EngineDown(shell.now(), engine, "timeout"))
             return
         except OSError as error:
-            hard = isinstance(error, ConnectionRefusedError)
-            shell.feed(EngineDown(shell.now(), engine, "connection" if hard else "stream", hard=hard))
+            shell.feed(EngineDown(shell.now(), engine, "connection", hard=isinstance(error, ConnectionRefusedError)))
             return
         if status != 200:
             shell.feed(EngineDown(shell.now(), engine, "status"))

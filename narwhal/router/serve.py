@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import gc
 import os
+import resource
 import signal
 import socket
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import uvloop
@@ -29,24 +31,24 @@ from narwhal.router.shell import Shell
 from narwhal.router.state import router_state
 from narwhal.router.upstream import Pool
 
+HOUSEKEEPING_S = 1.0
+"""How often idle and overdue connections are looked for."""
 GC_THRESHOLD = 50_000
 """Objects between two collections of the youngest generation: streams make no cycles, so there is little to find."""
+
+
+FLUSH_S = 1.0
+"""How long the last bytes may take to leave, in seconds."""
 
 
 class ServeError(Exception):
     """The router cannot serve; the message says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listening:
-    """Where the router listens."""
-
-    url: str
-    admin_url: str
-
-
 def serve(expanded: Expanded, *, state_dir: Path) -> None:
     """Run the primary router of a fleet until SIGTERM or SIGINT. Raises `ServeError` when it cannot listen."""
+    _refuse_what_is_not_served(expanded)
+    _raise_file_limit()
     token = _secret(expanded.fleet.routers.admin.token)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_Process(expanded, state_dir, token).run())
@@ -91,9 +93,11 @@ class _Process:
         ]
         self._join_engines(shell, probes)
         shell.begin()
+        shell.every(HOUSEKEEPING_S, lambda: _keep_house(shell, gateway, admin))
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 100)
+        _watchdog(shell)
         notify("READY=1")
         await _until_told(loop)
         notify("STOPPING=1")
@@ -107,13 +111,7 @@ class _Process:
     def _journal(self) -> Journal:
         settings = self.fleet.observability.journal
         directory = Path(settings.path) if settings.path else self.state_dir / "journal"
-        try:
-            return Journal(directory, max_bytes=settings.max_bytes, keep=settings.keep)
-        except OSError as error:
-            raise ServeError(
-                f"the journal cannot be kept in {directory}: {error.strerror}; "
-                "set observability.journal.path or --state-dir"
-            ) from None
+        return Journal(directory, max_bytes=settings.max_bytes, keep=settings.keep)
 
     def _begin_journal(self, journal: Journal, started_t: float) -> None:
         fleet = self.fleet
@@ -137,6 +135,33 @@ class _Process:
             probes.watch(engine.id)
 
 
+def _keep_house(shell: Shell, *apps: App) -> None:
+    """Close connections that clients leave idle or fill too slowly, and those that engines would close soon."""
+    now = shell.now()
+    for app in apps:
+        for connection in list(app.connections):
+            connection.check_time(now)
+    for pool in shell.pools.values():
+        pool.prune()
+
+
+def _refuse_what_is_not_served(expanded: Expanded) -> None:
+    """A key that protects something must not be passed over in silence."""
+    routers = expanded.fleet.routers
+    for key, said in (("routers.tls", routers.tls), ("routers.admin.tls", routers.admin.tls)):
+        if said is not None:
+            raise ServeError(f"{key}: this version does not serve TLS; end it in front of the router, on loopback")
+    if any(tenant.keys for tenant in routers.tenants):
+        raise ServeError("routers.tenants: this version does not check keys; leave the tenants out")
+
+
+def _raise_file_limit() -> None:
+    """Each stream needs two descriptors; the usual soft limit of 1,024 would be met by 500 streams."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def _settings(expanded: Expanded) -> Settings:
     fleet = expanded.fleet
     return Settings(fleet.slo, fleet.serving, fleet.controller, fleet.recovery, fleet.engines.kv_lease_s)
@@ -158,8 +183,6 @@ def _curves(expanded: Expanded, base: Curves) -> Curves:
 
 
 def _address(url: str) -> tuple[str, int]:
-    from urllib.parse import urlsplit
-
     parts = urlsplit(url)
     return parts.hostname or "127.0.0.1", parts.port or 80
 
@@ -213,16 +236,30 @@ async def _stop(
     hurry = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, hurry.set)
-    deadline = shell.now() + seconds
-    while shell.exchanges and shell.now() < deadline and not hurry.is_set():
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await hurry.wait()
+    await _while(lambda: shell.exchanges, seconds, hurry)
     for exchange in list(shell.exchanges.values()):
         shell.stopped(exchange)
     for connection in list(gateway.connections):
         connection.shut()
+    await _while(lambda: gateway.connections, FLUSH_S, asyncio.Event())  # last bytes, on their way to slow clients
     servers[1].close()
+
+
+async def _while(busy: Callable[[], Collection[object]], seconds: float, enough: asyncio.Event) -> None:
+    """Wait while there is something, for a time at most, or until it is enough."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while busy() and not enough.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await enough.wait()
+
+
+def _watchdog(shell: Shell) -> None:
+    """Tell systemd from the loop that the loop turns, twice in each `WatchdogSec=`."""
+    interval = os.environ.get("WATCHDOG_USEC", "")
+    if interval.isdigit() and int(interval) > 0:
+        shell.every(int(interval) / 2e6, lambda: notify("WATCHDOG=1"))
 
 
 def notify(message: str) -> None:

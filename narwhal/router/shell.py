@@ -11,6 +11,7 @@ from narwhal.control import commands as c
 from narwhal.control import events as e
 from narwhal.control.records import Decision
 from narwhal.engine.dialect import VllmDialect
+from narwhal.router.deadlines import Deadlines
 from narwhal.router.door import Parsed
 from narwhal.router.exchange import Exchange
 from narwhal.router.http import Connection
@@ -41,8 +42,7 @@ class Shell:
         self.exchanges: dict[int, Exchange] = {}
         self.streams: dict[int, Exchange] = {}
         """Those whose first token is out."""
-        self.armed: dict[int, Exchange] = {}
-        """Those with a deadline."""
+        self.deadlines = Deadlines()
         self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
         self.recent: deque[tuple[float, bool]] = deque()
         """(end, within both targets) of offered requests in the last minute."""
@@ -75,9 +75,9 @@ class Shell:
 
     def begin(self) -> None:
         """Start the sweeps and the ticks."""
-        self._every(SWEEP_S, self._sweep_deadlines)
-        self._every(TOKENS_S, self._sweep_streams)
-        self._every(TICK_S, lambda: self.feed(e.Tick(self.now())))
+        self.every(SWEEP_S, self._sweep_deadlines)
+        self.every(TOKENS_S, self._sweep_streams)
+        self.every(TICK_S, lambda: self.feed(e.Tick(self.now())))
 
     def stop(self) -> None:
         """Stop them, and close every connection to engines."""
@@ -86,7 +86,8 @@ class Shell:
         for pool in self.pools.values():
             pool.close()
 
-    def _every(self, seconds: float, action: Callable[[], Any]) -> None:
+    def every(self, seconds: float, action: Callable[[], Any]) -> None:
+        """Do something again and again, until `stop`."""
         slot = len(self._timers)
 
         def run() -> None:
@@ -138,7 +139,8 @@ class Shell:
         self.exchanges[self._number] = exchange
         self.metrics.offered += 1
         request_s = self.settings.serving.deadlines.request_s
-        exchange.request_until = exchange.arrived_t + request_s if request_s > 0 else math.inf
+        if request_s > 0:
+            self.deadlines.arm(self._number, "request", exchange.arrived_t + request_s)
         self.feed(
             e.RequestArrived(
                 now, self._number, tokens, parsed.max_tokens, parsed.whole, exchange.tenant, "", exchange.arrived_t
@@ -153,7 +155,7 @@ class Shell:
     def first_token(self, exchange: Exchange) -> None:
         """The first token of a stream is on its way to the client."""
         self.streams[exchange.number] = exchange
-        self.armed.pop(exchange.number, None)
+        self._disarm(exchange)
         self.feed(e.FirstToken(exchange.first_t, exchange.number))
 
     def end(self, exchange: Exchange, outcome: str, code: str, event: e.AnyEvent | None) -> None:
@@ -166,7 +168,8 @@ class Shell:
             exchange.connection.serving = None
         self.exchanges.pop(number, None)
         self.streams.pop(number, None)
-        self.armed.pop(number, None)
+        self._disarm(exchange)
+        self.deadlines.disarm(number, "request")
         self._stalled.pop(number, None)
         exchange.last_t = exchange.last_t or self.now()
         self._count(exchange, outcome, code)
@@ -223,7 +226,7 @@ class Shell:
             "stopping",
             e.RequestCancelled(self.now(), exchange.number),
         )
-        exchange.abort(503, "stopping", "the router is stopping")
+        exchange.abort(503, "stopping", "the router is stopping", 1.0)
 
     def load(self) -> dict[str, float | None]:
         """Projected SLO ratio of each role at the last evaluation (1: at target); None before the first."""
@@ -240,6 +243,7 @@ class Shell:
         if exchange is not None:
             if command.what == "queue":
                 exchange.drop()
+                exchange.handoff = None
             self._arm(exchange, command.what, command.until)
 
     def _start(self, command: c.StartPrefill | c.StartDecode | c.StartWhole, leg: e.Leg) -> None:
@@ -251,11 +255,14 @@ class Shell:
         exchange.start(leg, command.engine)
 
     def _arm(self, exchange: Exchange, what: e.Deadline, until: float) -> None:
-        exchange.deadline, exchange.deadline_t = what, until
-        if until == math.inf:
-            self.armed.pop(exchange.number, None)
-        else:
-            self.armed[exchange.number] = exchange
+        self._disarm(exchange)
+        exchange.waits_for = what
+        self.deadlines.arm(exchange.number, what, until)
+
+    def _disarm(self, exchange: Exchange) -> None:
+        if exchange.waits_for is not None:
+            self.deadlines.disarm(exchange.number, exchange.waits_for)
+            exchange.waits_for = None
 
     def _refuse(self, command: c.Refuse) -> None:
         exchange = self.exchanges.get(command.request)
@@ -292,13 +299,11 @@ class Shell:
 
     def _sweep_deadlines(self) -> None:
         now = self.now()
-        due = [exchange for exchange in self.armed.values() if exchange.deadline_t <= now]
-        for exchange in due:
-            if self.armed.pop(exchange.number, None) is not None:
-                self.feed(e.DeadlinePassed(now, exchange.number, exchange.deadline))
+        for number, what in self.deadlines.due(now):
+            self.feed(e.DeadlinePassed(now, number, what))
 
     def _sweep_streams(self) -> None:
-        """Report tokens in one batch, and find streams that stall and requests that take too long."""
+        """Report tokens in one batch, and find streams that stall."""
         now, gap_s = self.now(), self.settings.serving.deadlines.gap_s
         numbers, tokens, stalled = [], [], []
         for number, exchange in self.streams.items():
@@ -308,7 +313,9 @@ class Shell:
                 numbers.append(number)
                 tokens.append(new)
                 self._stalled.pop(number, None)
-            elif gap_s > 0 and exchange.connection is not None and not exchange.connection.slow:
+            elif exchange.connection is None or exchange.connection.slow:
+                self._stalled.pop(number, None)  # nothing is read while the client does not
+            elif gap_s > 0:
                 since = self._stalled.setdefault(number, (exchange.frames, now))[1]
                 if now - since > gap_s:
                     stalled.append(number)
@@ -316,7 +323,5 @@ class Shell:
             self.feed(e.TokensObserved(now, tuple(numbers), tuple(tokens)))
         for number in stalled:
             self.feed(e.DeadlinePassed(now, number, "gap"))
-        for number in [n for n, x in self.exchanges.items() if x.request_until <= now]:
-            self.feed(e.DeadlinePassed(now, number, "request"))
         while self.recent and self.recent[0][0] < now - 60:
             self.recent.popleft()

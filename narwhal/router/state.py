@@ -25,7 +25,7 @@ def router_state(shell: "Shell", fleet: str, model: str, urls: dict[str, str], s
     pool, metrics, now = shell.control.pool, shell.metrics, shell.now()
     prefill, decode = pool.split()
     recent = list(shell.recent)
-    oldest = min((x.arrived_t for x in shell.exchanges.values() if x.deadline == "queue"), default=None)
+    oldest = min((x.arrived_t for x in shell.exchanges.values() if x.waits_for == "queue"), default=None)
     return {
         "apiVersion": "narwhal/v1",
         "kind": "RouterState",

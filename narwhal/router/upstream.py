@@ -1,15 +1,18 @@
 """Connections to one engine: a pool, and a protocol that reads an answer whole or relays it."""
 
 import asyncio
+import math
+import re
 from collections import deque
 from typing import Any, Protocol
 
 from narwhal.control.events import FailureCause
-from narwhal.router.chunks import ChunkError, ChunkTracker
+from narwhal.router.chunks import ChunkError, ChunkTracker, dechunk
 
 IDLE_S = 4.0
 """Idle age after which a kept connection is not used again: engines close theirs after 5 s."""
-CONNECT_S = 5.0
+CONNECT_S = 2.0
+"""Engines are one switch away; leg 2 must not come long after half the lease."""
 MAX_HEAD = 65536
 MAX_ANSWER = 64 << 20
 """Largest answer that is read whole, in bytes."""
@@ -32,6 +35,9 @@ class Owner(Protocol):
     def answer_failed(self, up: "Upstream", cause: FailureCause, message: str) -> None:
         """It ended before it was complete. `cause` as in `FailureCause`."""
 
+    def replaced(self, old: "Upstream", new: "Upstream") -> None:
+        """The kept connection had been closed by the engine; the request went out again on a new one."""
+
 
 class Pool:
     """Connections to one engine."""
@@ -47,23 +53,32 @@ class Pool:
         self.open: set[Upstream] = set()
         self.closed = False
 
-    def send(self, request: bytes, owner: Owner) -> "Upstream":
-        """Send a request on a kept connection, or a new one."""
+    def send(self, request: bytes, owner: Owner, *, once: bool = False, until: float = math.inf) -> "Upstream":
+        """Send a request on a kept connection, or a new one.
+
+        `once`: never send it a second time. `until`: do not send it later than this on the loop's clock.
+        """
         now = self.loop.time()
         while self.idle:
             up = self.idle.pop()
             if up.usable(now):
-                up.begin(request, owner, reused=True)
+                up.begin(request, owner, again=not once)
                 return up
             up.abort()
-        return self.connect(request, owner)
+        return self.connect(request, owner, until)
 
-    def connect(self, request: bytes, owner: Owner) -> "Upstream":
+    def connect(self, request: bytes, owner: Owner, until: float = math.inf) -> "Upstream":
         """Send a request on a new connection."""
         up = Upstream(self)
-        up.queue(request, owner)
+        up.queue(request, owner, until)
         up.task = self.loop.create_task(up.open())
         return up
+
+    def prune(self) -> None:
+        """Close what has been idle for too long; the oldest stand first."""
+        now = self.loop.time()
+        while self.idle and not self.idle[0].usable(now):
+            self.idle.popleft().abort()
 
     def close(self) -> None:
         """Close every connection."""
@@ -77,8 +92,8 @@ class Upstream(asyncio.Protocol):
     """One connection to an engine. One answer at a time."""
 
     __slots__ = (
-        "_buffer", "_collect", "_collected", "_keep", "_left", "_paused", "_pending", "_reused", "_state", "_used_t",
-        "got", "owner", "pool", "status", "task", "tracker", "transport",
+        "_buffer", "_collect", "_collected", "_keep", "_left", "_paused", "_pending", "_state", "_until", "_used_t",
+        "got", "owner", "pool", "refused", "status", "task", "tracker", "transport",
     )  # fmt: skip
 
     def __init__(self, pool: Pool) -> None:
@@ -90,6 +105,8 @@ class Upstream(asyncio.Protocol):
         self.status = 0
         self.got = False
         """Whether a byte of the answer has come."""
+        self.refused = False
+        """Nobody listens there."""
         self._buffer = b""
         self._collect: list[bytes] | None = None
         self._collected = 0
@@ -97,15 +114,15 @@ class Upstream(asyncio.Protocol):
         self._left = 0
         self._paused = False
         self._pending: bytes | None = None
-        self._reused = False
         self._state = _IDLE
+        self._until = math.inf
         self._used_t = 0.0
 
     # Sending
 
-    def queue(self, request: bytes, owner: Owner) -> None:
+    def queue(self, request: bytes, owner: Owner, until: float) -> None:
         """Keep a request until the connection is made."""
-        self._pending, self.owner = request, owner
+        self._pending, self.owner, self._until = request, owner, until
 
     async def open(self) -> None:
         """Make the connection; a failure goes to the owner."""
@@ -116,12 +133,13 @@ class Upstream(asyncio.Protocol):
         except TimeoutError:
             self._fail("timeout", "no connection in time")
         except OSError as error:
+            self.refused = isinstance(error, ConnectionRefusedError)
             self._fail("connection", f"no connection: {error.strerror or error}")
 
-    def begin(self, request: bytes, owner: Owner, *, reused: bool) -> None:
-        """Send a request on this connection."""
-        self.owner, self._reused, self.got, self._keep = owner, reused, False, True
-        self._pending = request if reused else None
+    def begin(self, request: bytes, owner: Owner, *, again: bool) -> None:
+        """Send a request on this connection; `again`: once more on a new one if this one proves to be closed."""
+        self.owner, self.got, self._keep = owner, False, True
+        self._pending = request if again else None
         self._state, self._buffer = _HEAD, b""
         self.transport.write(request)
 
@@ -135,8 +153,11 @@ class Upstream(asyncio.Protocol):
         self.pool.open.add(self)
         if self._pending is None or self.owner is None or self.pool.closed:
             self.abort()
+        elif self.pool.loop.time() > self._until:
+            self._fail("handoff", "the handoff grew too old before the engine was reached")
+            self.abort()
         else:
-            self.begin(self._pending, self.owner, reused=False)
+            self.begin(self._pending, self.owner, again=False)
 
     # Flow control and the end
 
@@ -169,13 +190,12 @@ class Upstream(asyncio.Protocol):
         owner, state = self.owner, self._state
         if owner is None:
             return
-        if state == _CLOSE:
+        if state == _CLOSE and exc is None:
             self._finish()
-        elif self._reused and not self.got and self._pending is not None and not self.pool.closed:
+        elif self._pending is not None and state == _HEAD and not self.pool.closed:
             # the engine closed an idle connection as we used it: nothing was answered, so send it once more
             request, self.owner = self._pending, None
-            replaced = self.pool.connect(request, owner)
-            _replace(owner, self, replaced)
+            owner.replaced(self, self.pool.connect(request, owner))
         else:
             self._fail("stream" if self.got else "connection", "the engine closed the connection")
 
@@ -213,7 +233,7 @@ class Upstream(asyncio.Protocol):
         head, rest = buffer[: end + 2].lower(), buffer[end + 4 :]
         self._buffer = b""
         try:
-            self.status = int(head[9:12])
+            self.status = _status(head)
             length = _body_length(head, self.status)
         except ValueError:
             self._broken("the engine's head is malformed")
@@ -222,7 +242,7 @@ class Upstream(asyncio.Protocol):
             if rest:
                 self._head(rest)
             return
-        if b"\r\nconnection: close" in head or head.startswith(b"http/1.0"):
+        if _header(head, b"connection") == b"close" or head.startswith(b"http/1.0"):
             self._keep = False
         owner = self.owner
         if owner is None:
@@ -247,14 +267,14 @@ class Upstream(asyncio.Protocol):
         tracker = self.tracker
         assert tracker is not None
         try:
-            used = tracker.feed(data)
+            whole = tracker.feed(data)
         except ChunkError as error:
             self._broken(str(error))
             return
-        if used != len(data):
-            data, self._keep = data[:used], False
-        self._body(data)
+        if whole:
+            self._body(whole)
         if tracker.done and self.owner is not None:
+            self._keep = self._keep and not tracker.surplus
             self._finish()
 
     def _length(self, data: bytes) -> None:
@@ -301,32 +321,34 @@ class Upstream(asyncio.Protocol):
         self.tracker = None
 
 
-def _replace(owner: Owner, old: Upstream, new: Upstream) -> None:
-    replace = getattr(owner, "replaced", None)
-    if replace is not None:
-        replace(old, new)
+_STATUS = re.compile(rb"http/1\.[01] ([1-9][0-9][0-9])[ \r]")
+
+
+def _status(head: bytes) -> int:
+    found = _STATUS.match(head)
+    if found is None:
+        raise ValueError("no status line")
+    return int(found.group(1))
+
+
+def _header(head: bytes, name: bytes) -> bytes:
+    """The value of a header in a lower-case head; empty when it is not there."""
+    start = head.find(b"\r\n%s:" % name)
+    return head[start + len(name) + 3 : head.find(b"\r\n", start + 2)].strip() if start >= 0 else b""
 
 
 def _body_length(head: bytes, status: int) -> int:
     """Length of the body by its head: bytes, -1 for chunked, -2 for until the end. Raises `ValueError`."""
     if status in (204, 304):
         return 0
-    if b"\r\ntransfer-encoding: chunked\r\n" in head:
+    encoding = _header(head, b"transfer-encoding")
+    if encoding:
+        if encoding != b"chunked":
+            raise ValueError("a transfer coding that was not asked for")
         return -1
-    start = head.find(b"\r\ncontent-length:")
-    if start < 0:
+    length = _header(head, b"content-length")
+    if not length:
         return -2
-    return int(head[start + 17 : head.find(b"\r\n", start + 17)])
-
-
-def dechunk(body: bytes) -> bytes:
-    """A complete chunked body without its framing."""
-    out: list[bytes] = []
-    position = 0
-    while True:
-        end = body.find(b"\r\n", position)
-        size = int(body[position:end].partition(b";")[0], 16)
-        if size == 0:
-            return b"".join(out)
-        out.append(body[end + 2 : end + 2 + size])
-        position = end + 2 + size + 2
+    if not length.isdigit():
+        raise ValueError("not a length")
+    return int(length)
