@@ -137,9 +137,6 @@ class Connection(asyncio.Protocol):
         self._progress = False
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # answered as if it had not asked for another protocol
-            self._broken = True
-            return
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             if not isinstance(cause, _BadRequestError):
@@ -192,6 +189,8 @@ class Connection(asyncio.Protocol):
         version = self._parser.get_http_version()
         if version not in ("1.0", "1.1"):
             raise _BadRequestError(505, f"HTTP/{version} is not served")
+        if self._parser.should_upgrade():  # httptools would take its body for the other protocol
+            raise _BadRequestError(400, "protocol upgrades are not served")
         if version == "1.1" and b"host" not in headers:
             raise _BadRequestError(400, "the Host header is missing")
         encoding = headers.get(b"transfer-encoding")
@@ -240,7 +239,7 @@ class Connection(asyncio.Protocol):
             query,
             self._headers,
             bytes(self._body),
-            self._parser.should_keep_alive() and not http10 and not self._parser.should_upgrade(),
+            self._parser.should_keep_alive() and not http10,
             http10,
             self.t0,
         )
