@@ -1,4 +1,4 @@
-"""`Control` under random sequences of events: nothing leaks, nothing is answered twice, nothing is sent where it may not."""
+"""`Control` under random histories: nothing leaks, nothing is answered twice, nothing is sent where it may not."""
 
 import random
 
