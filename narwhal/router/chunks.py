@@ -107,37 +107,39 @@ def _length(line: bytes) -> int:
 
 
 class Dechunker:
-    """Takes the framing off a chunked body read by read, for a client that cannot read chunks."""
+    """Takes the framing off a chunked body read by read. Feed it what a `ChunkTracker` let pass."""
 
-    __slots__ = ("_left", "_part")
+    __slots__ = ("_left", "_part", "done")
 
     def __init__(self) -> None:
         self._part = b""
         self._left = 0
-        """Bytes of the present chunk that have not come; -1, -2: parts of its final CRLF."""
+        """Bytes of the present chunk that have not come, its final CRLF included."""
+        self.done = False
 
     def feed(self, data: bytes) -> bytes:
         """The content of the next bytes. Raises `ChunkError`."""
         data = self._part + data if self._part else data
         self._part = b""
         out, position, size = [], 0, len(data)
-        while position < size:
-            if self._left > 0:
-                piece = data[position : position + self._left]
+        while position < size and not self.done:
+            if self._left > 2:
+                piece = data[position : position + self._left - 2]
                 out.append(piece)
                 position += len(piece)
                 self._left -= len(piece)
-                if self._left == 0:
-                    self._left = -2
-            elif self._left < 0:
-                self._left += 1
-                position += 1
+            elif self._left:
+                skipped = min(self._left, size - position)
+                position += skipped
+                self._left -= skipped
             else:
                 end = data.find(b"\r\n", position)
                 if end < 0:
                     self._part = data[position:]
                     break
-                self._left = _length(data[position:end]) if end > position else 0
+                length = _length(data[position:end])
+                self.done = length == 0  # what follows are trailers
+                self._left = length + 2
                 position = end + 2
         return b"".join(out)
 

@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
         self.http10 = False
         self.closing = False
         self.t0 = 0.0
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: Any = httptools.HttpRequestParser(self)
         self._waiting: deque[Incoming] = deque()
         self._busy = False
         self._reading = True
@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone: whoever answers it stops at once."""
-        self.transport = None
+        self.transport = self._parser = None  # the parser holds this connection: a cycle
         self.app.connections.discard(self)
         self._waiting.clear()
         serving, self.serving = self.serving, None
@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
-        if self._broken:
+        if self._broken or self._parser is None:
             return
         self._progress = False
         try:
