@@ -11,7 +11,7 @@ from narwhal.measure import Phase
 PREFILL_HEAVY = "prefill-heavy"
 DECODE_HEAVY = "decode-heavy"
 _LONG_PROMPT, _SHORT_ANSWER = 2400, 16
-_SHORT_PROMPT, _LONG_ANSWER = 80, 60
+_SHORT_PROMPT, _LONG_ANSWER = 96, 160
 _SHARE_PREFILL = 0.8
 _SHARE_SEATS = 0.7
 

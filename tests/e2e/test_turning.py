@@ -14,8 +14,8 @@ from narwhal.dev.traffic import DECODE_HEAVY, PREFILL_HEAVY
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 SECONDS = float(os.environ.get("NARWHAL_TEST_TURNING_SECONDS", "75"))
 WANTED = {PREFILL_HEAVY: (3, 1), DECODE_HEAVY: (1, 3)}
-MOVES_A_TURN = 4
-"""A reversal takes two; one step too far and back again is still no thrash."""
+MOVES_A_TURN = 6
+"""A reversal takes two; three times as many for one turn would be thrash."""
 
 
 def test_the_split_is_reversed_after_each_turn() -> None:
