@@ -8,9 +8,15 @@ from narwhal.control.records import Guard
 from narwhal.fleet.model import Reactive
 
 
-def differs(now: float, before: float, tolerance: float) -> bool:
-    """Whether two rates differ by more than a share of the earlier one."""
-    return abs(now - before) > tolerance * before
+CHANCE_SIGMA = 2.0
+"""A rate over the confirmation span differs only beyond this many of its errors: a span of two seconds holds few
+arrivals, and without this a small fleet under steady traffic follows the noise (ADR 6)."""
+
+
+def differs(now: float, before: float, tolerance: float, error: float = 0.0) -> bool:
+    """Whether two rates differ by more than a share of the earlier one, and by more than chance explains."""
+    difference = abs(now - before)
+    return difference > tolerance * before and difference > CHANCE_SIGMA * error
 
 
 class Departure:
@@ -74,6 +80,5 @@ class Departure:
         return t - self._last_t[other] <= self._parameters.window_s and self._last_t[other] > self._last_t[shift]
 
     def _flow_differs(self, flow: Flow, t: float) -> bool:
-        return differs(
-            flow.rate(flow.confirm_s, t), flow.rate(flow.window_s, t), self._parameters.demand_rise_tolerance
-        )
+        now, error = flow.rate(flow.confirm_s, t), flow.error(flow.confirm_s, t)
+        return differs(now, flow.rate(flow.window_s, t), self._parameters.demand_rise_tolerance, error)

@@ -239,6 +239,13 @@ def test_a_shift_after_a_settled_run_moves_an_engine_without_fresh_evidence() ->
     assert "demand shifted" in fleet.decided[-1].reason or len(fleet.moved) == 1
 
 
+def test_a_difference_that_chance_explains_is_no_shift() -> None:
+    fleet = settled_fleet()
+    fleet.demand.first_token_timeout(fleet.t)
+    fleet.run(3, prefill=3.0, decode=0.001, per_s=1)  # as much as above, but two arrivals are no evidence of it
+    assert not fleet.moved
+
+
 def test_without_a_settled_run_a_shift_waits_for_evidence() -> None:
     fleet = settled_fleet()
     fleet.demand.first_token_timeout(fleet.t)
