@@ -38,6 +38,7 @@ bench-control: .venv/.dev ## The role policies side by side, into docs/performan
 
 schemas: .venv/.dev ## Write schemas/ from the models
 	$(BIN)/python -m narwhal.fleet.schemas
+	$(BIN)/python -m narwhal.router.schemas
 
 format: .venv/.dev ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix .

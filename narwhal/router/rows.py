@@ -56,6 +56,9 @@ class StartRow(msgspec.Struct, frozen=True, tag="start"):
     utc: str
     fleet: str
     version: str
+    """Of the router."""
+    apiVersion: str = "narwhal/v1"  # noqa: N815
+    """Of the rows that follow."""
 
 
 AnyRow = RequestRow | ChangeRow | DecisionRow | StartRow

@@ -1,0 +1,92 @@
+"""Generating the schemas of what the router writes and answers: `python -m narwhal.router.schemas`.
+
+`journal` and `events` are one line each of the files of those names, `moves` is what `/narwhal/moves` and
+`/narwhal/decisions` answer. `router-state` is written by hand. A test compares the files with what is generated here.
+"""
+
+import json
+from typing import Any, Literal
+
+import msgspec
+
+from narwhal.control.events import AnyEvent
+from narwhal.control.records import Decision
+from narwhal.documents import data_path, write_atomically
+from narwhal.router.rows import AnyRow
+
+
+class SettingsLine(msgspec.Struct, frozen=True, tag_field="type", tag="Settings"):
+    """What a replay needs first: the sections of the fleet file that control reads."""
+
+    slo: dict[str, Any]
+    serving: dict[str, Any]
+    controller: dict[str, Any]
+    recovery: dict[str, Any]
+    kv_lease_s: float
+
+
+class Moves(msgspec.Struct, frozen=True):
+    """Decisions that moved engines, were held, or advised; newest last."""
+
+    apiVersion: Literal["narwhal/v1"]  # noqa: N815
+    kind: Literal["Moves"]
+    moves: list[Decision]
+
+
+class Decisions(msgspec.Struct, frozen=True):
+    """All recorded decisions, or those that were held; newest last."""
+
+    apiVersion: Literal["narwhal/v1"]  # noqa: N815
+    kind: Literal["Decisions"]
+    decisions: list[Decision]
+
+
+TITLES = {
+    "journal": "JournalRow",
+    "events": "EventLine",
+    "moves": "Moves",
+}
+
+
+def render(name: str) -> str:
+    """The text of a generated schema file."""
+    head: dict[str, Any] = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:narwhal:schema:{name}:v1",
+        "title": TITLES[name],
+    }
+    if name == "journal":
+        body = _schema(AnyRow)
+    elif name == "events":
+        body, settings = _schema(AnyEvent), _schema(SettingsLine)
+        body["$defs"] |= settings["$defs"]
+        body["anyOf"].append({"$ref": settings["$ref"]})
+    else:
+        body, decisions = _schema(Moves), _schema(Decisions)
+        body = {
+            "anyOf": [{"$ref": body["$ref"]}, {"$ref": decisions["$ref"]}],
+            "$defs": body["$defs"] | decisions["$defs"],
+        }
+    return json.dumps(head | body, indent=2, ensure_ascii=False) + "\n"
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    schema = msgspec.json.schema(kind)
+    schema.pop("discriminator", None)
+    for definition in schema["$defs"].values():
+        if "properties" in definition:
+            definition["additionalProperties"] = False
+            definition["required"] = sorted(definition["properties"])  # nothing is left out when written
+    return schema
+
+
+def main() -> None:
+    """Write the schemas."""
+    for name in TITLES:
+        path = data_path("schemas") / name / "v1.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, render(name))
+
+
+if __name__ == "__main__":
+    main()
