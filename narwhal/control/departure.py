@@ -7,7 +7,6 @@ from narwhal.control.load import Offered
 from narwhal.control.records import Guard
 from narwhal.fleet.model import Reactive
 
-
 CHANCE_SIGMA = 2.0
 """A rate over the confirmation span differs only beyond this many of its errors: a span of two seconds holds few
 arrivals, and without this a small fleet under steady traffic follows the noise (ADR 6)."""
