@@ -279,6 +279,18 @@ class Router:
         except OSError:
             return False
 
+    def wait_listening(self) -> None:
+        """Wait until both listeners accept, whether or not the router is ready."""
+
+        def listens() -> bool:
+            assert self.process.poll() is None, self.log.read_text()
+            try:
+                return all(self.send("GET", "/health", admin=admin)[0] == 200 for admin in (False, True))
+            except OSError:
+                return False
+
+        eventually(listens, "listening")
+
     def stop(self) -> int:
         for sock in self.sockets:
             sock.close()

@@ -1,0 +1,140 @@
+"""The admin listener: what it answers, who may ask, and that clients cannot."""
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.router.harness import FakeEngine, Router, read_all, routing
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/metrics", "/narwhal/state", "/narwhal/moves"])
+def test_pages(router: Router, path: str) -> None:
+    status, headers, body = router.send("GET", path, admin=True)
+    assert status == 200
+    assert body
+    assert headers["content-type"].startswith("text/plain" if path == "/metrics" else "application/json")
+    status, headers, _ = router.send("POST", path, {}, admin=True)
+    assert (status, headers["allow"]) == (405, "GET")
+
+
+@pytest.mark.parametrize("path", ["/narwhal/state", "/narwhal/hold", "/narwhal/move", "/metrics"])
+def test_the_client_listener_knows_nothing_of_it(router: Router, path: str) -> None:
+    assert router.send("GET", path)[0] == 404
+    assert router.send("POST", path, {})[0] == 404
+
+
+def test_a_hold_is_set_shown_and_ended(router: Router) -> None:
+    assert router.send("POST", "/narwhal/hold", {"reason": "maintenance"}, admin=True)[0] == 200
+    try:
+        assert router.state()["hold"] == {"on": True, "reason": "maintenance"}
+        status, _, body = router.send("POST", "/narwhal/swap", {"a": "local/0", "b": "local/1"}, admin=True)
+        assert status == 409
+        decision = json.loads(body)
+        assert decision["outcome"] == "held"
+        assert [guard["name"] for guard in decision["guards"] if not guard["passed"]] == ["hold"]
+    finally:
+        assert router.send("POST", "/narwhal/unhold", {}, admin=True)[0] == 200
+    assert router.state()["hold"]["on"] is False
+
+
+def test_a_swap_is_done_and_new_requests_follow_it(router: Router, prefill: FakeEngine, decode: FakeEngine) -> None:
+    """Fresh engines for this test alone would be slower; the roles are exchanged and exchanged back."""
+    before = {engine["id"]: engine["role"] for engine in router.state()["engines"]}
+    for _ in range(2):
+        status, _, body = router.send("POST", "/narwhal/swap", {"a": "local/0", "b": "local/1"}, admin=True)
+        assert (status, json.loads(body)["outcome"]) == (200, "moved"), body
+        roles = {engine["id"]: engine["role"] for engine in router.state()["engines"]}
+        first = prefill if roles["local/0"] == "prefill" else decode
+        first.asked.clear()
+        assert router.send("POST", "/v1/completions", {"model": "m", "prompt": "a"})[0] == 200
+        assert [asked.leg for asked in first.generations] == [1]
+    assert roles == before
+    assert router.state()["epoch"] >= 4
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/narwhal/hold", {"reason": "a", "more": 1}, 400),
+        ("/narwhal/hold", {"reason": 1}, 400),
+        ("/narwhal/unhold", {"reason": "a"}, 400),
+        ("/narwhal/move", {"engine": "local/0"}, 400),
+        ("/narwhal/move", {"engine": "local/0", "role": "both"}, 400),
+        ("/narwhal/move", {"engine": "local/9", "role": "decode"}, 404),
+        ("/narwhal/swap", {"a": "local/0", "b": "nobody"}, 404),
+        ("/narwhal/swap", [], 400),
+        ("/narwhal/nothing", {}, 404),
+    ],
+)
+def test_what_is_not_understood_changes_nothing_and_is_explained(
+    router: Router, path: str, body: object, status: int
+) -> None:
+    before = router.state()["epoch"]
+    answered, _, text = router.send("POST", path, body, admin=True)
+    assert answered == status
+    assert json.loads(text)["error"]["message"]
+    assert router.state()["epoch"] == before
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example"]
+)
+def test_a_page_that_rebinds_its_name_to_loopback_gets_nothing(router: Router, host: str) -> None:
+    status, _, body = router.send("GET", "/narwhal/state", headers={"host": host}, admin=True)
+    assert status == 403
+    assert b"engines" not in body
+
+
+def test_nor_does_a_page_that_posts_across_origins(router: Router) -> None:
+    sent = {"origin": "https://evil.example", "content-type": "text/plain"}
+    assert router.send("POST", "/narwhal/hold", {"reason": "x"}, sent, admin=True)[0] == 403
+    assert router.state()["hold"]["on"] is False
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1", "[::1]:1"])
+def test_loopback_by_any_name_is_let_in(router: Router, host: str) -> None:
+    assert router.send("GET", "/narwhal/state", headers={"host": host}, admin=True)[0] == 200
+
+
+def test_a_token_is_needed_where_the_fleet_file_names_one(tmp_path: Path) -> None:
+    engines = [FakeEngine(), FakeEngine()]
+    secret = tmp_path / "token"
+    secret.write_text("open sesame\n")
+    os.chmod(secret, 0o600)
+    admin = f", token: {{file: {secret}}}"
+    with routing(tmp_path, engines, admin=admin, token="open sesame") as router:
+        assert router.state()["kind"] == "RouterState"
+        for wrong in ("Bearer open", "Bearer ", "open sesame", "Basic open sesame"):
+            status, headers, _ = router.send("GET", "/narwhal/state", headers={"authorization": wrong}, admin=True)
+            assert (status, headers["www-authenticate"]) == (401, "Bearer")
+        assert router.send("POST", "/narwhal/hold", {}, {"authorization": "Bearer no"}, admin=True)[0] == 401
+        assert router.send("GET", "/metrics", headers={"authorization": "Bearer no"}, admin=True)[0] == 401
+        assert router.send("GET", "/health", headers={"authorization": "Bearer no"}, admin=True)[0] == 200
+        assert "open sesame" not in router.log.read_text()
+    for engine in engines:
+        engine.close()
+
+
+def test_ready_says_why_not(tmp_path: Path) -> None:
+    engines = [FakeEngine(), FakeEngine()]
+    for engine in engines:
+        engine.healthy = False
+    with routing(tmp_path, engines, wait=False) as router:
+        router.wait_listening()
+        for admin in (False, True):
+            status, _, body = router.send("GET", "/ready", admin=admin)
+            assert (status, json.loads(body)) == (503, {"ready": False, "reason": "no engine is live"})
+            assert router.send("GET", "/health", admin=admin)[0] == 200
+    for engine in engines:
+        engine.close()
+
+
+def test_smuggled_bytes_are_refused_here_too(router: Router) -> None:
+    with socket.create_connection(("127.0.0.1", router.admin_port), timeout=60) as sock:
+        sock.sendall(
+            b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        assert read_all(sock).startswith(b"HTTP/1.1 400")
