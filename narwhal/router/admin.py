@@ -18,7 +18,7 @@ from narwhal.router.state import ready
 if TYPE_CHECKING:
     from narwhal.router.shell import Shell
 
-_LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class _Hold(msgspec.Struct, forbid_unknown_fields=True):
@@ -150,5 +150,5 @@ def _status(decision: Decision | None) -> int:
 
 
 def _is_loopback(host: str) -> bool:
-    name = host.rsplit(":", 1)[0] if host.count(":") == 1 or host.startswith("[") else host
-    return name in _LOOPBACK
+    name, _, port = host.partition("]:") if host.startswith("[") else host.partition(":")
+    return name.strip("[]") in _LOOPBACK and (not port or port.isdigit())

@@ -189,16 +189,18 @@ _MEDIA_URL = re.compile(r"https?://([A-Za-z0-9.-]+)(?::\d{1,5})?(?:[/?#][^\\\s]*
 
 def _media(value: Any) -> list[tuple[str, Any]]:
     """Every key that ends in `_url` or `_embeds`, wherever it stands, with its value."""
-    if isinstance(value, list):
-        return [found for item in value for found in _media(item)]
-    if not isinstance(value, dict):
-        return []
     found: list[tuple[str, Any]] = []
-    for key, item in value.items():
-        if key.endswith(("_url", "_embeds")):
-            found.append((key, item))
-        else:
-            found += _media(item)
+    unseen = [value]  # a stack of our own: a client chooses how deep it nests
+    while unseen:
+        value = unseen.pop()
+        if isinstance(value, list):
+            unseen += value
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                if key.endswith(("_url", "_embeds")):
+                    found.append((key, item))
+                else:
+                    unseen.append(item)
     return found
 
 

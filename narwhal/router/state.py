@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from narwhal.control.placement import splits
-from narwhal.control.state import Engine
+from narwhal.control.state import Engine, Phase
 
 if TYPE_CHECKING:
     from narwhal.router.shell import Shell
@@ -38,7 +38,7 @@ def router_state(shell: "Shell", fleet: str, model: str, urls: dict[str, str], s
         "split": {"prefill": prefill, "decode": decode},
         "load": shell.load(),
         "queue": {"requests": pool.queued, "oldest_s": max(now - oldest, 0.0) if oldest is not None else 0.0},
-        "seats_waiting": sum(1 for number in pool.seats if number in pool.requests),
+        "seats_waiting": sum(1 for n in pool.seats if n in pool.requests and pool.requests[n].phase is Phase.SEAT),
         "counts": {
             "offered": metrics.offered,
             **{name: metrics.count(name) for name in ("served", "refused", "failed", "cut", "cancelled")},
