@@ -1,0 +1,122 @@
+"""Connections that are too slow or idle too long, on a clock that the test moves."""
+
+from typing import Any
+
+import pytest
+
+from narwhal.router.http import BODY_S, HEAD_S, IDLE_S, Connection, Incoming
+from tests.router.harness import post
+
+
+class Clock:
+    """As much of an event loop as a connection uses."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.later: list[Any] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, seconds: float, action: Any) -> None:
+        self.later.append(action)
+
+
+class Transport:
+    """Remembers what is written, and whether it was closed."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.closed = False
+        self.ended = False
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.ended = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+
+class App:
+    """Answers at once, or not at all."""
+
+    max_body = 10_000
+    max_head = 1_000
+
+    def __init__(self) -> None:
+        self.connections: set[Connection] = set()
+        self.answers = True
+
+    def handle(self, connection: Connection, request: Incoming) -> None:
+        if self.answers:
+            connection.respond(200, b"{}")
+
+
+@pytest.fixture
+def parts() -> tuple[Connection, Clock, Transport, App]:
+    clock, transport, app = Clock(), Transport(), App()
+    connection = Connection(app, clock)  # type: ignore[arg-type]
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    return connection, clock, transport, app
+
+
+Parts = tuple[Connection, Clock, Transport, App]
+REQUEST = post({"prompt": "hello"})
+
+
+@pytest.mark.parametrize(("sent", "limit_s"), [(REQUEST[:30], HEAD_S), (REQUEST[:-1], BODY_S)], ids=["head", "body"])
+def test_a_request_that_comes_too_slowly_is_refused(parts: Parts, sent: bytes, limit_s: float) -> None:
+    connection, clock, transport, _ = parts
+    connection.data_received(sent)
+    clock.now += limit_s - 1
+    connection.check_time(clock.now)
+    assert transport.written == b""
+    clock.now += 2
+    connection.check_time(clock.now)
+    assert transport.written.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in transport.written
+    assert transport.ended or transport.closed
+    for action in clock.later:
+        action()
+    assert transport.closed
+
+
+def test_bytes_that_trickle_in_do_not_buy_time(parts: Parts) -> None:
+    connection, clock, transport, _ = parts
+    for byte in REQUEST[:30]:
+        connection.data_received(bytes([byte]))
+        clock.now += 1
+        connection.check_time(clock.now)
+    assert transport.written.startswith(b"HTTP/1.1 408 ")
+
+
+def test_an_idle_connection_is_closed_without_a_word(parts: Parts) -> None:
+    connection, clock, transport, _ = parts
+    connection.data_received(REQUEST)
+    written = transport.written
+    clock.now += IDLE_S - 1
+    connection.check_time(clock.now)
+    assert not transport.closed
+    clock.now += 2
+    connection.check_time(clock.now)
+    assert transport.closed
+    assert transport.written == written
+
+
+def test_a_request_that_is_being_served_is_left_alone(parts: Parts) -> None:
+    connection, clock, transport, app = parts
+    app.answers = False
+    connection.data_received(REQUEST)
+    clock.now += 10 * BODY_S
+    connection.check_time(clock.now)
+    assert transport.written == b""
+    assert not transport.closed
