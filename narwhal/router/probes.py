@@ -77,7 +77,10 @@ class Probes:
         wake = self._wake[engine]
         while True:
             wake.clear()
-            await self._look(engine)
+            try:
+                await self._look(engine)
+            except Exception as error:  # one look that goes wrong must not be the last
+                self._shell.loop.call_exception_handler({"message": f"looking at {engine}", "exception": error})
             try:
                 async with asyncio.timeout(self._interval_s):
                     await wake.wait()

@@ -3,7 +3,7 @@
 import math
 from typing import Literal
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from narwhal.router.deadlines import Deadlines
@@ -14,6 +14,7 @@ kinds = st.sampled_from(["queue", "prefill", "first_token"])
 steps = st.lists(st.tuples(st.sampled_from(["arm", "disarm", "due"]), st.integers(1, 5), kinds), max_size=60)
 
 
+@settings(deadline=None)
 @given(steps)
 def test_each_is_found_once_and_only_when_it_has_passed(steps: list[tuple[str, int, Kind]]) -> None:
     deadlines, expected, now = Deadlines(), {}, 0.0
