@@ -94,7 +94,7 @@ def test_nor_does_a_page_that_posts_across_origins(router: Router) -> None:
     assert router.state()["hold"]["on"] is False
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1", "[::1]:1"])
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1", "[::1]", "[::1]:1"])
 def test_loopback_by_any_name_is_let_in(router: Router, host: str) -> None:
     assert router.send("GET", "/narwhal/state", headers={"host": host}, admin=True)[0] == 200
 

@@ -91,6 +91,14 @@ def test_an_escaped_media_key_is_the_same_key() -> None:
         parse(CHAT, raw, "m", HOSTS)
 
 
+@pytest.mark.parametrize("depth", [100, 600, 900])
+def test_media_are_found_and_refused_however_deep_they_lie(depth: int) -> None:
+    part = b"[" * depth + b'{"image_url": {"url": "http://evil.example/x"}}' + b"]" * depth
+    with pytest.raises(RefusedError) as caught:
+        parse(CHAT, b'{"messages": [{"role": "user", "content": %s}]}' % part, "m", HOSTS)
+    assert caught.value.status == 400
+
+
 @pytest.mark.parametrize("url", ["https://images.example.org/x.png", "data:image/png;base64,AAAA"])
 def test_listed_hosts_and_inline_media_are_let_in(url: str) -> None:
     part = {"type": "image_url", "image_url": {"url": url}}
