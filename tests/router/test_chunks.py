@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from narwhal.router.chunks import MAX_CHUNK, ChunkError, ChunkTracker, Dechunker, dechunk
@@ -27,6 +27,7 @@ def split(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(places)]
 
 
+@settings(deadline=None)
 @given(CONTENTS, TRAILERS, EXTENSIONS, st.lists(st.integers(0, 2000), max_size=12))
 def test_any_split_passes_the_same_bytes(
     contents: list[bytes], trailers: bytes, extension: bytes, cuts: list[int]
@@ -48,6 +49,7 @@ def test_any_split_passes_the_same_bytes(
     assert content == b"".join(contents) == dechunk(body)
 
 
+@settings(deadline=None)
 @given(CONTENTS, st.lists(st.integers(0, 2000), max_size=12))
 def test_what_has_passed_always_ends_at_a_chunk_boundary(contents: list[bytes], cuts: list[int]) -> None:
     boundaries = {0}
@@ -61,6 +63,7 @@ def test_what_has_passed_always_ends_at_a_chunk_boundary(contents: list[bytes], 
         assert passed in boundaries
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=80), st.lists(st.integers(0, 80), max_size=4))
 def test_garbage_is_refused_or_held_but_never_passed_on_as_more_than_came(data: bytes, cuts: list[int]) -> None:
     tracker, passed = ChunkTracker(), b""

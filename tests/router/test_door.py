@@ -185,6 +185,7 @@ def outcome_of(route: str, raw: bytes) -> Parsed | int:
         return error.status
 
 
+@settings(deadline=None)
 @given(st.sampled_from([COMPLETIONS, CHAT]), st.dictionaries(_NAMES, _JSON, max_size=6))
 def test_any_object_is_let_in_or_refused(route: str, body: dict[str, Any]) -> None:
     outcome = outcome_of(route, json.dumps(body).encode())
@@ -195,7 +196,7 @@ def test_any_object_is_let_in_or_refused(route: str, body: dict[str, Any]) -> No
         assert outcome in (400, 404)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from([COMPLETIONS, CHAT]), st.binary(max_size=60))
 def test_any_bytes_are_let_in_or_refused(route: str, raw: bytes) -> None:
     outcome = outcome_of(route, raw)

@@ -26,7 +26,6 @@ from tests.router.harness import (
     reply,
     routing,
     token,
-    tokens,
 )
 
 BODY: dict[str, Any] = {"model": "m", "prompt": "hello", "max_tokens": 3}
@@ -324,23 +323,29 @@ def test_an_unread_stream_holds_little_memory_and_arrives_whole(router: Router, 
 # Connections to engines
 
 
-def test_connections_are_kept_and_a_stale_one_is_replaced_for_leg_1(router: Router, prefill: FakeEngine) -> None:
-    router.send("POST", "/v1/completions", BODY)
-    router.send("POST", "/v1/completions", BODY)
-    assert len({asked.connection for asked in prefill.generations}) == 1
-    hung_up = []
+def test_connections_are_kept_and_a_stale_one_is_replaced_for_leg_1(tmp_path: Path) -> None:
+    engines = [FakeEngine(), FakeEngine()]
+    with routing(tmp_path, engines, recovery="probe_interval_s: 60") as router:  # looks use connections too
+        for _ in range(2):
+            assert router.send("POST", "/v1/completions", BODY)[0] == 200
+        assert len({asked.connection for asked in engines[0].generations}) == 1
+        hung_up = []
 
-    def hang_up_once(asked: Asked, sock: socket.socket) -> None:
-        if hung_up:
-            leg_1(asked, sock)
-        else:
-            hung_up.append(asked.connection)
-            sock.shutdown(socket.SHUT_RDWR)
+        def hang_up_once(asked: Asked, sock: socket.socket) -> None:
+            if hung_up:
+                leg_1(asked, sock)
+            else:
+                hung_up.append(asked.connection)
+                sock.shutdown(socket.SHUT_RDWR)
 
-    prefill.leg_1 = hang_up_once
-    assert router.send("POST", "/v1/completions", BODY)[0] == 200
-    assert hung_up[0] == prefill.generations[0].connection
-    assert prefill.generations[-1].connection != hung_up[0]
+        engines[0].leg_1 = hang_up_once
+        assert router.send("POST", "/v1/completions", BODY)[0] == 200
+        assert hung_up == [engines[0].generations[0].connection]
+        assert engines[0].generations[-1].connection != hung_up[0]
+        eventually(lambda: len(router.rows("request")) == 3, "the rows")
+        assert router.rows("request")[-1]["retries"] == 0
+    for engine in engines:
+        engine.close()
 
 
 def test_a_handoff_is_never_sent_twice(router: Router, prefill: FakeEngine, decode: FakeEngine) -> None:
@@ -381,13 +386,16 @@ Four = tuple[Router, list[FakeEngine]]
 def test_a_failed_leg_goes_to_another_engine_before_the_first_byte(four: Four) -> None:
     router, engines = four
     broken = {"error": {"message": "broken", "type": "InternalServerError", "param": None, "code": 500}}
-    engines[0].leg_1 = lambda asked, sock: sock.shutdown(2)
-    engines[2].leg_2 = lambda asked, sock: sock.sendall(STREAM_HEAD + ERROR + END)
-    engines[3].leg_2 = tokens
-    for _ in range(6):
-        found = events(stream(router, BODY))
-        assert found[-1] == "[DONE]"
-        assert len(found) == 4
+    for engine, leg, failing in (
+        (engines[0], "leg_1", lambda asked, sock: sock.shutdown(2)),
+        (engines[2], "leg_2", lambda asked, sock: sock.sendall(STREAM_HEAD + ERROR + END)),
+    ):
+        setattr(engine, leg, failing)
+        for _ in range(4):
+            found = events(stream(router, BODY))
+            assert found[-1] == "[DONE]"
+            assert len(found) == 4
+        engine.reset()
     engines[1].leg_1 = engines[0].leg_1 = lambda asked, sock: reply(sock, broken, 500)
     status, _, body = router.send("POST", "/v1/completions", BODY)
     assert status in (502, 503)
