@@ -34,7 +34,7 @@ def test_a_served_stream_has_its_times_and_the_tokens_of_its_usage() -> None:
     assert outcome.ttft_s is not None
     assert outcome.ttft_s >= 0.2  # the role chunk is no token
     assert outcome.tpot_s is not None
-    assert outcome.tpot_s >= 0.2 / 8
+    assert outcome.tpot_s >= 0.19 / 8  # eight gaps share the 0.2 s; timers may come a hair early
 
 
 def test_an_event_split_over_packets_is_one_token() -> None:
