@@ -5,6 +5,12 @@ import sys
 
 def main() -> None:
     """The `narwhal` executable."""
-    from narwhal.cli.verbs import run_app
+    try:
+        from narwhal.cli.verbs import run_app
 
-    sys.exit(run_app())
+        sys.exit(run_app())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except OSError as error:
+        sys.stderr.write(f"error[system]: cannot write the result: {error.strerror}\n")
+        sys.exit(4)

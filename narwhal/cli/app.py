@@ -5,6 +5,7 @@ import inspect
 import itertools
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
@@ -71,7 +72,8 @@ def verb(
     """Make a function a verb: it returns a `Result` or raises `CommandError`.
 
     Adds `--format`, `--quiet` and `--no-color` (unless the function takes an option of that name itself), prints
-    the result, and exits with its code. Ctrl-C becomes `interrupted`, 130.
+    the result, and exits with its code. Ctrl-C becomes `interrupted`, 130; what the system refuses, and a bug, become
+    `failed`, 4.
     """
 
     def decorate(function: Callable[..., Result]) -> Callable[..., None]:
@@ -96,6 +98,12 @@ def verb(
                 result = error.result
             except KeyboardInterrupt:
                 result = Result(status="interrupted", errors=[Problem("interrupted", "interrupted by Ctrl-C")])
+            except OSError as error:
+                result = Result(status="failed", errors=[_system_problem(error)])
+            except Exception as error:
+                traceback.print_exc()
+                problem = Problem("bug", f"{type(error).__name__}: {error}", hint="report it with the lines above")
+                result = Result(status="failed", errors=[problem])
             raise typer.Exit(show(command, result, as_json=as_json, quiet=common["quiet"], color=color))
 
         run.__signature__ = signature.replace(  # type: ignore[attr-defined]
@@ -107,6 +115,11 @@ def verb(
         return run
 
     return decorate
+
+
+def _system_problem(error: OSError) -> Problem:
+    file = None if error.filename is None else str(error.filename if error.filename2 is None else error.filename2)
+    return Problem("system", error.strerror or str(error), file=file, hint="check the path, its permissions and space")
 
 
 def run_app(arguments: Sequence[str] | None = None) -> int:
@@ -121,7 +134,11 @@ def run_app(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "narwhal"
-        problem = Problem("usage", error.format_message(), hint=f"{path} --help")
+        text = error.format_message()
+        if context and text == context.get_help():
+            text = f"no command is given\n{text}"
+        text = text.replace(": Value error, ", ": ").replace(": Input should be ", ": it should be ")
+        problem = Problem("usage", text, hint=f"{path} --help")
         as_json = "--format=json" in argv or ("--format", "json") in itertools.pairwise(argv)
         command = path.removeprefix("narwhal").strip()
         return show(command, Result("unusable", errors=[problem]), as_json=as_json, quiet=False, color=False)

@@ -38,5 +38,10 @@ def migrate(
     if target is None:
         return Result(data=data | {"text": migrated.text}, text=migrated.text)
     if migrated.changes or not write:
-        write_atomically(target, migrated.text)
+        try:
+            write_atomically(target, migrated.text)
+        except OSError as error:
+            hint = "check that its folder exists and may be written to"
+            problem = Problem("write", f"cannot be written: {error.strerror}", file=str(target), hint=hint)
+            raise CommandError(problem, status="failed") from None
     return Result(data=data, artifacts=[str(target)])

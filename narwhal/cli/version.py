@@ -1,6 +1,7 @@
 """`narwhal version`."""
 
 import platform
+import sys
 from typing import Annotated
 
 import typer
@@ -10,8 +11,18 @@ from narwhal.cli.app import app, verb
 from narwhal.cli.output import Result
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"narwhal {narwhal.__version__}\n")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Serve LLMs with prefill and decode on separate engines, and move engines between the roles in seconds."""
 
 

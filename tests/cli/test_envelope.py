@@ -61,3 +61,28 @@ def test_an_interrupt_is_a_command_result(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr("narwhal.documents.schema_names", interrupt)
     result = run(["schema"], capsys)
     assert (result["status"], result["exit_code"]) == ("interrupted", 130)
+
+
+def test_what_the_system_refuses_is_a_command_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "good.yaml").write_text(BASE)
+    result = run(["migrate", str(tmp_path / "good.yaml"), "-o", str(tmp_path / "none/new.yaml")], capsys)
+    assert (result["status"], result["errors"][0]["file"]) == ("failed", str(tmp_path / "none/new.yaml"))
+
+
+@pytest.mark.parametrize(("error", "code"), [(PermissionError(13, "no", "/x"), "system"), (ValueError("x"), "bug")])
+def test_whatever_goes_wrong_is_a_command_result(
+    error: Exception, code: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("narwhal.documents.schema_names", fail)
+    result = run(["schema"], capsys)
+    assert (result["status"], result["errors"][0]["code"]) == ("failed", code)
+
+
+def test_no_command_and_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app([]) == 2
+    assert capsys.readouterr().err.startswith("error[usage]: no command is given\nUsage: narwhal")
+    assert run_app(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("narwhal ")
