@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +24,7 @@ FleetOption = Annotated[Path | None, typer.Option("--fleet", metavar="FILE", hel
 def router_admin(router: str | None, fleet: Path | None) -> Iterator["AdminClient"]:
     """The router that the options, `NARWHAL_ROUTER` or the dev instance name."""
     from narwhal.dev import Instance, default_directory
-    from narwhal.diagnose import NoRouterError, RefusedError, UnreachableError, find_router
+    from narwhal.diagnose import AddressError, NoRouterError, RefusedError, UnreachableError, find_router
     from narwhal.fleet import FleetError, SourceError
 
     dev = Instance(default_directory(os.environ))
@@ -31,6 +32,8 @@ def router_admin(router: str | None, fleet: Path | None) -> Iterator["AdminClien
         yield find_router(router=router, fleet=fleet, environ=os.environ, dev_fleet=dev.fleet if dev.exists else None)
     except NoRouterError as error:
         raise CommandError(Problem("no_router", str(error), hint="narwhal dev init && narwhal dev up")) from None
+    except AddressError as error:
+        raise CommandError(Problem("router", str(error), hint="write http://HOST:PORT, the admin listener's")) from None
     except (FleetError, SourceError) as error:
         path = str(fleet or dev.fleet)
         raise CommandError(Problem("fleet", str(error), file=path, hint=f"narwhal validate {path}")) from None
@@ -39,6 +42,12 @@ def router_admin(router: str | None, fleet: Path | None) -> Iterator["AdminClien
         hint = "narwhal dev up" if is_dev else "is it the admin port (routers.admin.port), and does it run?"
         raise CommandError(Problem("unreachable", str(error), hint=hint), status="failed") from None
     except RefusedError as error:
-        raise CommandError(
-            Problem("refused", str(error), hint="narwhal why"), status="failed", data=error.body
-        ) from None
+        if error.status == HTTPStatus.NOT_FOUND and "no engine" in str(error):
+            raise CommandError(Problem("engine", str(error), hint="name one of these"), data=error.body) from None
+        if error.status == HTTPStatus.NOT_FOUND:
+            hint = "that is no admin listener: name the router's admin port (routers.admin.port; narwhal show FLEET)"
+        elif error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            hint = "set NARWHAL_ADMIN_TOKEN, or give --fleet FILE, which says where the token is"
+        else:
+            hint = "narwhal why"
+        raise CommandError(Problem("refused", str(error), hint=hint), status="failed", data=error.body) from None

@@ -9,7 +9,7 @@ from narwhal.cli.app import verb
 from narwhal.cli.output import CommandError, Problem, Result
 
 
-@verb("move")
+@verb("move", short_help="Give an engine a role, or have two exchange theirs.")
 def move(
     engine: Annotated[str, typer.Argument(help="Engine to move, such as gpu-1/0; with --swap the first of two.")],
     role: Annotated[str, typer.Argument(help="prefill or decode; with --swap the second engine.")],
@@ -25,6 +25,8 @@ def move(
         raise CommandError(
             Problem("role", f"{role!r} is no role", field="ROLE", hint="write prefill or decode, or use --swap")
         )
+    if swap and engine == role:
+        raise CommandError(Problem("engine", f"{engine} cannot be swapped with itself", hint="name two engines"))
     with router_admin(router, fleet) as admin:
         decision = admin.swap(engine, role) if swap else admin.move(engine, role)
     decision = decision.get("decision", decision)

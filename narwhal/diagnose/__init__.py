@@ -1,10 +1,11 @@
 """Asking a running router what it does and why, and telling it what the operator wants."""
 
-from narwhal.diagnose.client import AdminClient, RefusedError, UnreachableError
+from narwhal.diagnose.client import AddressError, AdminClient, RefusedError, UnreachableError
 from narwhal.diagnose.find import NoRouterError, find_router
 from narwhal.diagnose.words import explain, status_lines
 
 __all__ = [
+    "AddressError",
     "AdminClient",
     "NoRouterError",
     "RefusedError",

@@ -9,6 +9,10 @@ from urllib.parse import urlsplit
 Json = dict[str, Any]
 
 
+class AddressError(Exception):
+    """What was given as a router's URL is none."""
+
+
 class UnreachableError(Exception):
     """Nothing answered at the router's admin address; the message names it and the reason."""
 
@@ -27,13 +31,17 @@ class AdminClient:
     """Talks to `url` (`http://HOST:PORT`), with a bearer token where the listener wants one."""
 
     def __init__(self, url: str, *, token: str = "", timeout_s: float = 5.0) -> None:
-        parts = urlsplit(url if "//" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UnreachableError(f"{url!r} is no router URL; write http://HOST:PORT")
+        try:
+            parts = urlsplit(url if "//" in url else f"http://{url}")
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            raise AddressError(f"{url!r} is no router URL") from None
+        if not host or parts.scheme not in ("http", "https"):
+            raise AddressError(f"{url!r} is no router URL")
         self.url = f"{parts.scheme}://{parts.netloc}"
         self._tls = parts.scheme == "https"
-        self._host = parts.hostname
-        self._port = parts.port
+        self._host = host
+        self._port = port
         self._token = token
         self._timeout_s = timeout_s
 

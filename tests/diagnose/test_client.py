@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from narwhal.dev.template import FleetPlan, fleet_yaml
-from narwhal.diagnose import AdminClient, NoRouterError, RefusedError, UnreachableError, find_router
+from narwhal.diagnose import AddressError, AdminClient, NoRouterError, RefusedError, UnreachableError, find_router
 
 Asked = list[tuple[str, str, str, Any]]
 
@@ -82,8 +82,9 @@ def test_what_is_no_router_is_said_to_be_none(router: Router) -> None:
     answers["/narwhal/state"] = (200, b"<html>")
     with pytest.raises(UnreachableError, match="not a narwhal router"):
         AdminClient(url).state()
-    with pytest.raises(UnreachableError, match="no router URL"):
-        AdminClient("ftp://192.0.2.1")
+    for url in ("ftp://192.0.2.1", "http://192.0.2.1:port", "http://192.0.2.1:99999", "http://"):
+        with pytest.raises(AddressError, match="no router URL"):
+            AdminClient(url)
 
 
 def test_which_router_is_meant(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_operators_hold_move_swap_and_ask_why(home: Path) -> None:
     assert (after[prefill], after[decode]) == ("decode", "prefill")
     why = narwhal("why", home=home)["data"]["moves"]
     assert {move["engine"] for move in why[-1]["moves"]} == {prefill, decode}
-    assert narwhal("move", "local/9", "decode", home=home)["status"] == "failed"
+    assert narwhal("move", "local/9", "decode", home=home)["status"] == "unusable"
     assert narwhal("move", "local/0", "both", home=home)["status"] == "unusable"
 
 
