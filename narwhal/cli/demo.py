@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LINE_EVERY_S = 3.0
 
 
-@verb("demo")
+@verb("demo", short_help="Watch roles follow the traffic on simulated engines.")
 def demo(
     seconds: Annotated[float, typer.Option(min=10, max=3600, help="Length of the traffic in seconds.")] = 90,
     seed: Annotated[int, typer.Option(help="Seed of arrivals, lengths and prompts.")] = 1,

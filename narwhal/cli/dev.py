@@ -1,6 +1,8 @@
 """`narwhal dev`: a fleet on this one machine."""
 
 import os
+import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,11 @@ if TYPE_CHECKING:
     from narwhal.dev import Instance
 
 group = typer.Typer(
-    name="dev", help="A fleet on this one machine: init, up, verify, status, down.", no_args_is_help=True
+    name="dev",
+    help="A fleet on this one machine: init, up, verify, status, down.\n\n"
+    "Example: narwhal dev init && narwhal dev up && narwhal dev verify",
+    short_help="A fleet on this one machine: init, up, verify, status, down.",
+    no_args_is_help=True,
 )
 app.add_typer(group)
 
@@ -33,8 +39,16 @@ def _instance(directory: Path | None) -> "Iterator[Instance]":
     try:
         yield Instance((directory or default_directory(os.environ)).absolute())
     except DevError as error:
-        problem = Problem(error.code, error.message, file=error.file, hint=error.hint)
+        hint = error.hint if error.hint is None else _with_dir(error.hint, directory)
+        problem = Problem(error.code, error.message, file=error.file, hint=hint)
         raise CommandError(problem, status="failed" if error.failed else "unusable") from None
+
+
+def _with_dir(text: str, directory: Path | None) -> str:
+    """The `narwhal dev` commands in a text, for the instance that was meant: what is copied works."""
+    if directory is None:
+        return text
+    return re.sub(r"narwhal dev (init|up|verify|status|down)", rf"\g<0> --dir {shlex.quote(str(directory))}", text)
 
 
 @verb("init", group=group)
@@ -53,15 +67,15 @@ def init(
 
     with _instance(directory) as instance:
         made = create(instance, template=template, engines=engines, port=port, force=force)
-    text = f"{made.why}\nwrote {instance.fleet}: {engines} engines, clients on port {made.port}\nnext: narwhal dev up"
+    text = f"{made.why}\nwrote {instance.fleet}: {engines} engines, clients on port {made.port}"
     return Result(
         data={"dir": str(instance.path), "template": made.template, "engines": engines, "port": made.port},
         artifacts=[str(instance.fleet)],
-        text=text,
+        text=_with_dir(f"{text}\nnext: narwhal dev up", directory),
     )
 
 
-@verb("up", group=group)
+@verb("up", group=group, short_help="Start what is missing and wait until it is ready.")
 def up(directory: DirOption = None) -> Result:
     """Start the engines and the router, and wait until they are ready; what runs already is kept.
 
@@ -81,11 +95,11 @@ def up(directory: DirOption = None) -> Result:
             "stopped": list(result.stopped),
             "already_up": not result.started,
         },
-        text=f"{text}\nnext: narwhal dev verify; or {curl_line(result.url)}",
+        text=_with_dir(f"{text}\nnext: narwhal dev verify; or {curl_line(result.url)}", directory),
     )
 
 
-@verb("verify", group=group)
+@verb("verify", group=group, short_help="Prove engines, KV over every pair, and routed answers.")
 def verify(directory: DirOption = None) -> Result:
     """Prove that every engine answers, that KV moves over every pair, and that routed answers equal local ones.
 
@@ -103,12 +117,15 @@ def verify(directory: DirOption = None) -> Result:
     return Result(
         status="findings" if failed else "success",
         data={"checks": [asdict(check) for check in checks], "passed": not failed},
-        errors=[Problem("verify", f"{check.name}: {check.detail}", hint="narwhal dev status") for check in failed],
+        errors=[
+            Problem("verify", f"{check.name}: {check.detail}", hint=_with_dir("narwhal dev status", directory))
+            for check in failed
+        ],
         text="\n".join(f"{'ok    ' if check.passed else 'FAILED'} {check.name}" for check in checks),
     )
 
 
-@verb("status", group=group)
+@verb("status", group=group, short_help="Show each process: ready, starting, dead or stopped.")
 def status(directory: DirOption = None) -> Result:
     """Show each process of the instance: ready, starting, dead or stopped.
 
@@ -118,12 +135,15 @@ def status(directory: DirOption = None) -> Result:
 
     with _instance(directory) as instance:
         rows = states(instance)
+    all_ready = "narwhal status" if directory is None else f"narwhal status --fleet {shlex.quote(str(instance.fleet))}"
     ready = sum(row["state"] == "ready" for row in rows)
     lines = [f"{row['name']:<12}{row['state']:<10}{row['pid'] or '–':>8}  {row['url']:<28}{row['log']}" for row in rows]
     return Result(
         status="success" if ready == len(rows) else "degraded",
         data={"processes": rows, "ready": ready},
-        text="\n".join(lines) + (f"\nnext: {'narwhal status' if ready == len(rows) else 'narwhal dev up'}"),
+        text="\n".join(
+            [*lines, f"next: {all_ready if ready == len(rows) else _with_dir('narwhal dev up', directory)}"]
+        ),
     )
 
 

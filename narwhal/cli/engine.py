@@ -7,7 +7,12 @@ import typer
 from narwhal.cli.app import app, verb
 from narwhal.cli.output import CommandError, Problem, Result
 
-group = typer.Typer(name="engine", help="Engine processes: simulate.", no_args_is_help=True)
+group = typer.Typer(
+    name="engine",
+    help="Engine processes: simulate.\n\nExample: narwhal engine simulate --port 8100 --side-channel-port 5600",
+    short_help="Engine processes: simulate.",
+    no_args_is_help=True,
+)
 app.add_typer(group)
 
 FaultOption = Annotated[
@@ -22,7 +27,7 @@ FaultOption = Annotated[
 ]
 
 
-@verb("simulate", group=group)
+@verb("simulate", group=group, short_help="Run a simulated engine, without a GPU.")
 def simulate(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="HTTP port; 0: any.")] = 8100,

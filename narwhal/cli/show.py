@@ -9,7 +9,7 @@ from narwhal.cli.output import CommandError, Result
 from narwhal.cli.validate import finding_problem, source_problem
 
 
-@verb("show")
+@verb("show", short_help="Print the configuration in effect, and where from.")
 def show(
     file: Annotated[str, typer.Argument(help="Fleet file, or - for stdin.")],
     engines: Annotated[bool, typer.Option("--engines", help="Print the engines and routers it expands to.")] = False,

@@ -5,7 +5,7 @@ from narwhal.cli.app import verb
 from narwhal.cli.output import Result
 
 
-@verb("status")
+@verb("status", short_help="Show the split, the load, the queue, every engine.")
 def status(router: RouterOption = None, fleet: FleetOption = None) -> Result:
     """Show the split, the load against its targets, the queue and every engine.
 
@@ -19,7 +19,7 @@ def status(router: RouterOption = None, fleet: FleetOption = None) -> Result:
     return Result(status="success" if well else "degraded", data=state, text="\n".join(status_lines(state)))
 
 
-@verb("why")
+@verb("why", short_help="Explain the last move, and what held back others.")
 def why(router: RouterOption = None, fleet: FleetOption = None) -> Result:
     """Explain the last move, and what held back every better split since, in words and numbers.
 
