@@ -29,7 +29,7 @@ from narwhal.measure import Load, Phase, Target, poisson, recent_attainment
 RECENT_S = 10.0
 _SAMPLE_S = 0.5
 _STOP_DEADLINE_S = 5.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,11 @@ def run_demo(
     """Run the demo and clean up, whatever happens: no process and no file of it stays.
 
     `show` gets a picture twice a second. `serve_on` is called with the report while the fleet that moves still
-    serves, and may wait there. Ctrl-C and SIGTERM raise `KeyboardInterrupt` once all is cleaned up.
+    serves, and may wait there. Ctrl-C, SIGTERM and a closed terminal raise `KeyboardInterrupt` once all is cleaned up.
     """
     prefill = engines // 2
     phases = turning_phases(Curves.from_profile(load_profile("demo")), engines, seconds)
-    with _sigterm_is_ctrl_c(), _cleaned_up() as stack:
+    with _ends_like_ctrl_c(), _cleaned_up() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="narwhal-demo-")))
         moving, static = (
             stack.enter_context(_fleet(folder, FleetPlan(name, engines, prefill, controller=moves), say))
@@ -102,15 +102,16 @@ def run_demo(
 
 
 @contextmanager
-def _sigterm_is_ctrl_c() -> Iterator[None]:
+def _ends_like_ctrl_c() -> Iterator[None]:
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -126,7 +127,7 @@ def _cleaned_up() -> Iterator[ExitStack]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM: cleaning up has its own deadlines."""
+    """Ignore Ctrl-C, SIGTERM and SIGHUP: cleaning up has its own deadlines."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
     try:
         yield

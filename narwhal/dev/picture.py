@@ -43,8 +43,9 @@ def _split(state: dict[str, Any] | None) -> RenderableType:
     boxes = []
     for engine in state["engines"]:
         role = engine["role"]
-        work = f"{engine['prefills']} prompts" if role == "prefill" else f"{engine['residents']} streams"
-        boxes.append(Text(f" {engine['id']} {role} {work:>10} ", style=_COLORS[role]))
+        count, what = (engine["prefills"], "prompt") if role == "prefill" else (engine["residents"], "stream")
+        work = f"{count} {what}{'' if count == 1 else 's'}"
+        boxes.append(Text(f" {engine['id']} {role:<7} {work:>10} ", style=_COLORS[role]))
     return Columns(boxes, padding=(0, 1))
 
 

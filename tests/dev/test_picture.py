@@ -37,7 +37,7 @@ def test_the_picture_shows_split_load_attainment_and_moves_with_reasons() -> Non
     text = drawn(VIEW)
     assert "35 of 90 s · decode-heavy (short prompts, long answers)" in text
     assert "local/0 prefill  2 prompts" in text
-    assert "local/1 decode 11 streams" in text
+    assert "local/1 decode  11 streams" in text
     assert "1.40" in text
     assert "97% here, 55% with the split it started from" in text
     assert "12 in flight, 5 in the queue; 40 in flight there" in text
