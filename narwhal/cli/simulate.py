@@ -9,6 +9,7 @@ import typer
 
 from narwhal.cli.app import progress, verb
 from narwhal.cli.output import CommandError, Problem, Result
+from narwhal.cli.validate import source_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,8 +33,11 @@ def _problems() -> "Iterator[None]":
     except FleetError as error:
         found = [Problem(f.id, f.message, f.file, f.line, f.column, f.field, f.hint) for f in error.findings]
         raise CommandError(*found) from error
-    except (SourceError, ProfileError, PolicyError, TraceError, TrafficError, PlotError, ReplayError) as error:
-        raise CommandError(Problem(type(error).__name__.removesuffix("Error").lower(), str(error))) from error
+    except SourceError as error:
+        raise CommandError(source_problem(error)) from error
+    except (ProfileError, PolicyError, TraceError, TrafficError, PlotError, ReplayError) as error:
+        code = type(error).__name__.removesuffix("Error").lower()
+        raise CommandError(Problem(code, str(error), hint="narwhal simulate --help")) from error
 
 
 @verb("simulate")
@@ -82,6 +86,9 @@ def simulate(
     """
     from narwhal import simulate as room
 
+    if fleet is not None and engines is not None:
+        hint = "leave out --engines, or the fleet file"
+        raise CommandError(Problem("usage", "--engines is for a run without a fleet file", hint=hint))
     with _problems():
         if replay is not None and policy is None:
             return _replayed(replay)

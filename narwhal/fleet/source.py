@@ -120,7 +120,7 @@ def _read(file: str) -> str:
         raise SourceError("not-a-file", "is a directory without a fleet file", file, "name the fleet file") from None
     except OSError as error:
         raise SourceError(
-            "unreadable-file", f"cannot be read: {error.strerror}", file, "check its permissions"
+            "unreadable-file", f"cannot be read: {error.strerror}", file, "check the path and its permissions"
         ) from None
     if len(data) > MAX_BYTES:
         raise SourceError("large-file", f"is larger than {MAX_BYTES} bytes", file, "is it the right file?")

@@ -57,7 +57,7 @@ def routers_are_on_hosts(facts: Facts) -> Iterator[Hit]:
     """Primary and standby name hosts of the file."""
     if not facts.hosts_complete:
         return
-    names = [host.name for host in facts.hosts]
+    names = list(dict.fromkeys(host.name for host in facts.hosts))
     for key in ("primary", "standby"):
         name = known(lambda k: getattr(facts.fleet.routers, k), key)
         if name is not None and name not in names:
