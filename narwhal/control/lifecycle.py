@@ -282,10 +282,8 @@ class Lifecycle:
             self._end(request)
             return [Abort(request.id, 502, "upstream", what), *self.fill_seats(t), *self.dispatch(t)]
         request.attempts += 1
-        if request.decode_engine == engine and any(
-            e.id not in (*request.excluded, request.prefill_engine) for e in self.pool.prefill
-        ):
-            request.excluded += (request.prefill_engine,)  # leg 2 may have failed for its producer's sake
+        if request.decode_engine == engine:
+            request.avoided = request.prefill_engine
         charges.release_prefill(self.pool, request)
         charges.release_decode(self.pool, request)
         return self._enqueue(request, t, front=True) + self.fill_seats(t)

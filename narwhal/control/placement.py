@@ -15,16 +15,16 @@ def has_room(engine: Engine, settings: Settings, prompt_tokens: int) -> bool:
 
 
 def choose_prefill(pool: Pool, settings: Settings, t: float, request: Request) -> Engine | None:
-    """The prefill engine for leg 1: without resident decodes first, then the least backlog in seconds.
+    """The prefill engine for leg 1: an avoided one last, without resident decodes first, the least backlog in seconds.
 
     None while every eligible engine has its share of prompts.
     """
     best: Engine | None = None
-    best_cost = (True, float("inf"))
+    best_cost = (True, True, float("inf"))
     for engine in pool.prefill:
         if engine.id in request.excluded or not has_room(engine, settings, request.prompt_tokens):
             continue
-        cost = (engine.streams > 0, engine.backlog_s(t))
+        cost = (engine.id == request.avoided, engine.streams > 0, engine.backlog_s(t))
         if best is None or cost < best_cost:
             best, best_cost = engine, cost
     return best

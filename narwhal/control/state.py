@@ -43,8 +43,8 @@ class Request:
     """A request between its arrival and its end."""
 
     __slots__ = (
-        "arrived_t", "attempts", "cost_s", "decode_engine", "entered_t", "excluded", "first_token", "id", "kv_tokens",
-        "max_tokens", "model", "occupancy", "phase", "prefill_engine", "prefilled_t", "prompt_tokens",
+        "arrived_t", "attempts", "avoided", "cost_s", "decode_engine", "entered_t", "excluded", "first_token", "id",
+        "kv_tokens", "max_tokens", "model", "occupancy", "phase", "prefill_engine", "prefilled_t", "prompt_tokens",
         "status_failures", "tenant", "ttft_s", "whole",
     )  # fmt: skip
 
@@ -77,6 +77,8 @@ class Request:
         """Engines that answered it with a 5xx; the second blames the request."""
         self.excluded: tuple[str, ...] = ()
         """Engines that failed it; it never goes back to one."""
+        self.avoided = ""
+        """Producer of a handoff that failed on its consumer: perhaps to blame, so others are tried first."""
 
 
 class Engine:

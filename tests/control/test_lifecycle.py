@@ -140,6 +140,17 @@ def test_a_failed_leg_goes_to_another_engine_and_never_back() -> None:
     check_sums(driver.control)
 
 
+def test_the_producer_of_a_failed_handoff_is_avoided_but_not_given_up() -> None:
+    driver = Driver("ppdd")
+    producer = only(driver.arrive(1), StartPrefill).engine
+    consumer = only(driver.prefilled(1), StartDecode).engine
+    again = only(driver.feed(LegFailed(0.1, 1, "decode", consumer, "handoff")), StartPrefill).engine
+    assert again != producer
+    last = only(driver.feed(LegFailed(0.2, 1, "prefill", again, "stream")), StartPrefill).engine
+    assert last == producer  # the other one is broken, and this one never failed by itself
+    assert only(driver.prefilled(1), StartDecode).engine != consumer
+
+
 def test_a_5xx_on_two_engines_blames_the_request() -> None:
     driver = Driver("pppd")
     first = only(driver.arrive(1), StartPrefill).engine
