@@ -30,8 +30,9 @@ e2e: .venv/.dev ## Real processes and sockets
 
 test: check e2e ## Everything
 
-bench: .venv/.dev ## What can be measured here, by hand: see bench/README.md
-	@ls bench
+bench: .venv/.dev ## The short measurements; bench/README.md lists all
+	$(BIN)/python bench/control/decision_cost.py
+	$(BIN)/python bench/measure/load_generator.py
 
 bench-control: .venv/.dev ## The role policies side by side, into docs/performance.md; an hour (BENCH_ARGS=--quick: minutes)
 	$(BIN)/python bench/control/run.py $(BENCH_ARGS)
