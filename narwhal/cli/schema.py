@@ -25,6 +25,7 @@ def schema(
     if name not in names:
         raise CommandError(Problem("unknown-schema", f"there is no schema {name!r}", hint=f"one of {', '.join(names)}"))
     path = data_path("schemas", name, "v1.json")
-    progress().say(f"for editors, as the file's first line: # yaml-language-server: $schema={path}")
+    if not progress().as_json:
+        progress().say(f"for editors, as the file's first line: # yaml-language-server: $schema={path}")
     found = read_schema(name)
     return Result(data={"schema": found, "path": str(path)}, text=json.dumps(found, indent=2, ensure_ascii=False))

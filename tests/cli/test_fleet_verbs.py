@@ -93,6 +93,8 @@ def test_schemas_are_listed_and_printed(capsys: pytest.CaptureFixture[str]) -> N
     out, err = capsys.readouterr()
     assert json.loads(out)["title"] == "Fleet"
     assert "# yaml-language-server: $schema=" in err
+    assert run_app(["schema", "fleet", "--format", "json"]) == 0
+    assert capsys.readouterr().err == ""
     assert run_app(["schema", "nothing"]) == 2
 
 
