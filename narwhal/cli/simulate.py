@@ -42,12 +42,17 @@ def _problems() -> "Iterator[None]":
 
 @verb("simulate")
 def simulate(
-    fleet: Annotated[Path | None, typer.Argument(help="Fleet file; leave it out with --curves and --engines.")] = None,
+    fleet: Annotated[
+        Path | None, typer.Argument(help="Fleet file; without it, --curves and --engines are needed.")
+    ] = None,
     policy: Annotated[str | None, typer.Option(help="Policies, separated by commas; default: reactive,static.")] = None,
     trace: Annotated[
-        Path | None, typer.Option(help="Trace: Azure 2023, BurstGPT or ServeGen CSV, Mooncake JSONL, own journal.")
+        Path | None,
+        typer.Option(help="Traffic of a trace: Azure 2023, BurstGPT or ServeGen CSV, Mooncake JSONL, own journal."),
     ] = None,
-    mix: Annotated[str | None, typer.Option(help="Synthetic traffic, such as turning:code,reas:60.")] = None,
+    mix: Annotated[
+        str | None, typer.Option(help="Synthetic traffic instead of a trace, such as turning:code,reas:60.")
+    ] = None,
     bodies: Annotated[
         Path | None, typer.Option(help="Folder of the Azure 2023 files to draw code and conv from.")
     ] = None,
@@ -78,6 +83,8 @@ def simulate(
 ) -> Result:
     """Compare policies on simulated engines.
 
+    Needed: one of --trace, --mix and --replay; except with --replay also a fleet file, or --curves and --engines.
+
     Policies: static, static:3p5d, colocated, colocated:512 (chunk), arrow, coldswap:60 (seconds of a move),
     reactive, projection, clairvoyant.
     The first 30 seconds are not scored; attainment counts all offered requests.
@@ -90,6 +97,8 @@ def simulate(
         hint = "leave out --engines, or the fleet file"
         raise CommandError(Problem("usage", "--engines is for a run without a fleet file", hint=hint))
     with _problems():
+        if plot is not None:
+            room.check_plot(plot)
         if replay is not None and policy is None:
             return _replayed(replay)
         if replay is not None:

@@ -9,7 +9,7 @@ from narwhal.simulate.bodies import TrafficError
 from narwhal.simulate.compare import Figures, compare, table
 from narwhal.simulate.faults import Fault
 from narwhal.simulate.fluid import work_of
-from narwhal.simulate.plot import PlotError, draw
+from narwhal.simulate.plot import PlotError, check_plot, draw
 from narwhal.simulate.policies import Policy, PolicyError, parse_policy
 from narwhal.simulate.prepare import Ask, Prepared, prepare
 from narwhal.simulate.replay import ReplayError, recorded_scenario, replay, settings_document
@@ -34,6 +34,7 @@ __all__ = [
     "TraceError",
     "TrafficError",
     "Workload",
+    "check_plot",
     "compare",
     "draw",
     "goodput",

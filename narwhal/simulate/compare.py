@@ -120,7 +120,7 @@ def table(results: Mapping[str, Figures], title: str, *, width: int = 110) -> st
         grid.add_row(*row)
     out = io.StringIO()
     Console(file=out, width=width, color_system=None).print(grid)
-    return out.getvalue()
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def _text(value: float | None, form: str, factor: float = 1.0) -> str:

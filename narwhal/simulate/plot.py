@@ -13,14 +13,32 @@ class PlotError(RuntimeError):
     """The picture cannot be drawn; the message says why and what to do."""
 
 
-def draw(results: Mapping[str, Figures], path: Path) -> None:
-    """Draw the first run of each policy to `path` (PNG, SVG or PDF by its suffix). Raises `PlotError`."""
+def check_plot(path: Path) -> None:
+    """Find out before a long run that `draw` could not write to `path`. Raises `PlotError`."""
+    if path.is_dir() or not path.parent.is_dir():
+        why = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise PlotError(f"{path}: cannot write the picture: {why}")
+    suffix = path.suffix.removeprefix(".").lower()
+    known = _matplotlib().backend_bases.FigureCanvasBase.get_supported_filetypes()
+    if suffix not in known:
+        raise PlotError(f"{path}: no kind of picture; end its name in one of: {', '.join(sorted(known))}")
+
+
+def _matplotlib() -> Any:
+    """The matplotlib module, `pyplot` and `backend_bases` loaded, drawing to files only. Raises `PlotError`."""
     try:
         matplotlib: Any = importlib.import_module("matplotlib")
         matplotlib.use("Agg")
-        pyplot: Any = importlib.import_module("matplotlib.pyplot")
+        for name in ("pyplot", "backend_bases"):
+            importlib.import_module(f"matplotlib.{name}")
     except ImportError as error:
         raise PlotError("matplotlib is not installed: pip install 'narwhal-inference[plots]'") from error
+    return matplotlib
+
+
+def draw(results: Mapping[str, Figures], path: Path) -> None:
+    """Draw the first run of each policy to `path` (PNG, SVG or PDF by its suffix). Raises `PlotError`."""
+    pyplot = _matplotlib().pyplot
     figure, (above, below) = pyplot.subplots(2, 1, sharex=True, figsize=(10, 6))
     for name, figures in results.items():
         run = figures.runs[0]
@@ -37,6 +55,7 @@ def draw(results: Mapping[str, Figures], path: Path) -> None:
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:
-        raise PlotError(f"{path}: cannot write the picture: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise PlotError(f"{path}: cannot write the picture: {why}") from error
     finally:
         pyplot.close(figure)

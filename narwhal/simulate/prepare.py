@@ -61,14 +61,14 @@ def prepare(ask: Ask) -> Prepared:
         expanded = open_fleet(ask.fleet)
         engines, settings = fleet_engines(expanded, curves), fleet_settings(expanded)
     elif curves is None or ask.engines is None:
-        raise TrafficError("name a fleet file, or give --curves and --engines")
+        raise TrafficError("name a fleet file, or give --curves and --engines, such as --curves 8b-h100 --engines 8")
     else:
         engines, settings = plain_engines(ask.engines, curves), plain_settings()
     if ask.split:
         engines = with_split(engines, *parse_split(ask.split))
     settings = with_admission(settings, ask.admission)
     if (ask.trace is None) == (ask.mix is None):
-        raise TrafficError("give either --trace FILE or --mix, such as --mix turning:code,reas:60")
+        raise TrafficError("give one of --trace FILE and --mix, such as --mix turning:code,reas:60")
     if ask.trace is not None:
         traffic, full_rps, rate_rps = trace_traffic(ask.trace, engines, settings, ask.seconds, ask.compress)
         return Prepared(ask.trace.name, Scenario(tuple(engines), settings, traffic), rate_rps, full_rps)

@@ -21,7 +21,7 @@ from narwhal.control.records import Decision
 from narwhal.fleet.model import Controller, Recovery, Serving, Slo
 from narwhal.simulate.scenario import Scenario
 from narwhal.simulate.simulation import EngineSetup
-from narwhal.simulate.traces import at_rate
+from narwhal.simulate.traces import at_rate, why_unreadable
 from narwhal.simulate.workload import Workload
 
 _EVENTS = msgspec.json.Decoder(AnyEvent)
@@ -117,7 +117,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ReplayError(f"{path}: cannot read it: {error}") from error
+        raise ReplayError(f"{path}: cannot read it: {why_unreadable(error)}") from error
     return ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
 
 

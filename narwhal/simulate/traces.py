@@ -30,7 +30,7 @@ def read_trace(path: Path) -> Workload:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path}: cannot read it: {error}") from error
+        raise TraceError(f"{path}: cannot read it: {why_unreadable(error)}") from error
     first = next((line for line in lines if line.strip()), "")
     reader = _read_jsonl if first.lstrip().startswith("{") else _read_csv
     rows = sorted(reader(path, lines), key=lambda row: row[0])
@@ -45,6 +45,11 @@ def read_trace(path: Path) -> Workload:
         [row[3] for row in rows],
         max(rows[-1][0] - start, 1e-3),
     )
+
+
+def why_unreadable(error: OSError | UnicodeDecodeError) -> str:
+    """Why a text file could not be read, without its path and the number of the error."""
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
 
 
 def _stamp(text: str) -> float:

@@ -1,4 +1,5 @@
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,7 @@ def test_goodput_is_searched_on_demand_and_the_table_shows_it(capsys: pytest.Cap
     assert code == 0
     assert "goodput" in out.splitlines()[1]
     assert "static:2p2d" in out
+    assert all(line == line.rstrip() for line in out.splitlines())
 
 
 def test_a_trace_runs_at_its_own_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,12 +63,13 @@ def test_a_trace_runs_at_its_own_rate(tmp_path: Path, capsys: pytest.CaptureFixt
     ("arguments", "code", "says"),
     [
         (["--mix", "turning:code,reas"], "traffic", "turning:code,reas:60"),
-        ([], "traffic", "--trace"),
+        ([], "traffic", "one of --trace FILE and --mix"),
         (["--mix", "steady:conv", "--policy", "magic"], "policy", "projection"),
         (["--mix", "steady:conv", "--policy", "static:9p9d"], "policy", "4 engines"),
         (["--mix", "steady:conv", "--seeds", "a"], "usage", "--seeds"),
-        (["--trace", "nowhere.csv"], "trace", "nowhere.csv"),
-        (["--replay", "nowhere.jsonl"], "replay", "nowhere.jsonl"),
+        (["--trace", "nowhere.csv"], "trace", "nowhere.csv: cannot read it: No such file or directory"),
+        (["--replay", "nowhere.jsonl"], "replay", "nowhere.jsonl: cannot read it: No such file or directory"),
+        (["--mix", "steady:conv", "--plot", "nowhere/a.png"], "plot", "there is no folder nowhere"),
     ],
 )
 def test_mistakes_are_named(arguments: list[str], code: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,3 +78,19 @@ def test_mistakes_are_named(arguments: list[str], code: str, says: str, capsys: 
     assert exit_code == 2
     assert error["code"] == code
     assert says in error["message"]
+
+
+def test_a_picture_that_cannot_be_drawn_stops_the_run_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, _, err = call(capsys, "--mix", "steady:conv", "--plot", str(tmp_path / "a.png"))
+    assert code == 2
+    assert err.startswith("error[plot]: matplotlib is not installed")
+
+
+def test_a_trace_that_is_not_text_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.csv").write_bytes(b"\xff\xfe")
+    code, _, err = call(capsys, "--trace", str(tmp_path / "t.csv"))
+    assert code == 2
+    assert "t.csv: cannot read it: it is not UTF-8 text" in err
