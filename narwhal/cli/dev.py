@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ from narwhal.cli.app import app, progress, verb
 from narwhal.cli.output import CommandError, Problem, Result
 
 if TYPE_CHECKING:
-    from narwhal.dev import Instance
+    from narwhal.dev import DevError, Instance
 
 group = typer.Typer(
     name="dev",
@@ -39,9 +39,12 @@ def _instance(directory: Path | None) -> "Iterator[Instance]":
     try:
         yield Instance((directory or default_directory(os.environ)).absolute())
     except DevError as error:
-        hint = error.hint if error.hint is None else _with_dir(error.hint, directory)
-        problem = Problem(error.code, error.message, file=error.file, hint=hint)
-        raise CommandError(problem, status="failed" if error.failed else "unusable") from None
+        raise CommandError(_problem(error, directory), status="failed" if error.failed else "unusable") from None
+
+
+def _problem(error: "DevError", directory: Path | None) -> Problem:
+    hint = error.hint if error.hint is None else _with_dir(error.hint, directory)
+    return Problem(error.code, error.message, file=error.file, hint=hint)
 
 
 def _with_dir(text: str, directory: Path | None) -> str:
@@ -125,25 +128,43 @@ def verify(directory: DirOption = None) -> Result:
     )
 
 
-@verb("status", group=group, short_help="Show each process: ready, starting, dead or stopped.")
+@verb("status", group=group, short_help="Show each process: ready, starting, outdated, dead or stopped.")
 def status(directory: DirOption = None) -> Result:
-    """Show each process of the instance: ready, starting, dead or stopped.
+    """Show each process of the instance: ready, starting, outdated, dead or stopped.
+
+    Outdated is what still runs from a former text of the fleet file; `narwhal dev up` replaces it.
 
     Example: narwhal dev status
     """
-    from narwhal.dev.lifecycle import states
+    from narwhal.dev import DevError
+    from narwhal.dev.lifecycle import recorded_states, states
 
     with _instance(directory) as instance:
-        rows = states(instance)
+        try:
+            rows = states(instance)
+        except DevError as error:
+            if not (rows := recorded_states(instance)):
+                raise
+            return _standing(rows, "unusable", [_problem(error, directory)], "repair the fleet file")
     all_ready = "narwhal status" if directory is None else f"narwhal status --fleet {shlex.quote(str(instance.fleet))}"
-    ready = sum(row["state"] == "ready" for row in rows)
-    lines = [f"{row['name']:<12}{row['state']:<10}{row['pid'] or '–':>8}  {row['url']:<28}{row['log']}" for row in rows]
+    up_again = _with_dir("narwhal dev up", directory)
+    if all(row["state"] == "ready" for row in rows):
+        return _standing(rows, "success", [], all_ready)
+    outdated = ", ".join(row["name"] for row in rows if row["state"] == "outdated")
+    changed = Problem("outdated", f"{instance.fleet} has changed since these started: {outdated}", hint=up_again)
+    return _standing(rows, "degraded", [changed] if outdated else [], up_again)
+
+
+def _standing(rows: list[dict[str, Any]], status: str, errors: list[Problem], next_step: str) -> Result:
+    lines = [
+        f"{row['name']:<12}{row['state']:<10}{row['pid'] or '–':>8}  {row['url'] or '–':<28}{row['log']}"
+        for row in rows
+    ]
     return Result(
-        status="success" if ready == len(rows) else "degraded",
-        data={"processes": rows, "ready": ready},
-        text="\n".join(
-            [*lines, f"next: {all_ready if ready == len(rows) else _with_dir('narwhal dev up', directory)}"]
-        ),
+        status=status,
+        data={"processes": rows, "ready": sum(row["state"] == "ready" for row in rows)},
+        errors=errors,
+        text="\n".join([*lines, f"next: {next_step}"]),
     )
 
 

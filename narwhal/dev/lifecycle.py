@@ -138,20 +138,40 @@ def down(instance: Instance, *, deadline_s: float = STOP_DEADLINE_S) -> list[str
 
 
 def states(instance: Instance) -> list[dict[str, Any]]:
-    """What became of each process: `{name, state: ready|starting|dead|stopped, pid, url, log}`."""
+    """What became of each process: `{name, state, pid, url, log}`, members first.
+
+    States: `ready`, `starting`, `dead` and `stopped`; `outdated` is what runs although the fleet file has changed
+    since it started, or no longer names it (its `url` is None: the file does not tell it). Raises `DevError`.
+    """
+    wanted = members(instance, instance.expanded())
     running = living(instance.run)
     known = {process.name for process in recorded(instance.run)}
-    rows = []
-    for member in members(instance, instance.expanded()):
-        name = member.start.name
-        process = running.get(name)
-        if process is None:
-            state = "dead" if name in known else "stopped"
-        else:
-            state = "ready" if is_well(member.url, member.ready_path) else "starting"
-        pid = process.identity.pid if process else None
-        rows.append({"name": name, "state": state, "pid": pid, "url": member.url, "log": str(member.start.log)})
-    return rows
+    rows = [_row(member, running.get(member.start.name), known) for member in wanted]
+    names = {member.start.name for member in wanted}
+    return rows + [_stray(process, runs=True) for name, process in running.items() if name not in names]
+
+
+def recorded_states(instance: Instance) -> list[dict[str, Any]]:
+    """What the records alone tell, for a fleet file that cannot be read: `outdated` is what runs, the rest `dead`."""
+    running = living(instance.run)
+    return [_stray(process, runs=process.name in running) for process in recorded(instance.run)]
+
+
+def _row(member: Member, process: DevProcess | None, known: set[str]) -> dict[str, Any]:
+    name, log = member.start.name, str(member.start.log)
+    if process is None:
+        state = "dead" if name in known else "stopped"
+        return {"name": name, "state": state, "pid": None, "url": member.url, "log": log}
+    if process.inputs != member.start.inputs:
+        return _stray(process, runs=True)
+    state = "ready" if is_well(member.url, member.ready_path) else "starting"
+    return {"name": name, "state": state, "pid": process.identity.pid, "url": member.url, "log": log}
+
+
+def _stray(process: DevProcess, *, runs: bool) -> dict[str, Any]:
+    """The row of a process about which only its record can be asked."""
+    state, pid = ("outdated", process.identity.pid) if runs else ("dead", None)
+    return {"name": process.name, "state": state, "pid": pid, "url": None, "log": process.log}
 
 
 def _engine(instance: Instance, expanded: Expanded, engine: EngineSpec, inputs: str) -> Member:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from narwhal.dev import DevError, Instance, lifecycle
-from narwhal.dev.lifecycle import Member, down, states, up
+from narwhal.dev.lifecycle import Member, down, recorded_states, states, up
 from narwhal.dev.process import living
 from tests.dev.stubs import BROKEN, SERVER, SILENT, member, members
 
@@ -80,6 +80,32 @@ def test_up_stops_what_the_fleet_file_no_longer_names(instance: Instance, use: U
     use([chosen[0], chosen[2]])
     assert up(instance, quiet).stopped == ("local/1",)
     assert sorted(pids(instance)) == ["local/0", "router"]
+
+
+def test_what_runs_from_another_text_or_is_no_member_any_more_is_outdated(instance: Instance, use: Use) -> None:
+    chosen = members(instance, SERVER, SERVER, SERVER, inputs="old")
+    use(chosen)
+    up(instance, quiet)
+    use([member(instance, m.start.name, m.ports[0], inputs="new") for m in (chosen[0], chosen[2])])
+    rows = {row["name"]: (row["state"], row["pid"], row["url"]) for row in states(instance)}
+    assert rows == {name: ("outdated", pid, None) for name, pid in pids(instance).items()}
+    assert sorted(rows) == ["local/0", "local/1", "router"]
+    up(instance, quiet)
+    assert [(row["name"], row["state"]) for row in states(instance)] == [("local/0", "ready"), ("router", "ready")]
+
+
+def test_the_records_alone_tell_what_runs(instance: Instance, use: Use) -> None:
+    use(members(instance, SERVER, SERVER))
+    handles = up(instance, quiet).handles
+    handles[0].kill()
+    handles[0].wait()
+    instance.fleet.write_text("model: {")
+    assert [(row["name"], row["state"]) for row in recorded_states(instance)] == [
+        ("local/0", "dead"),
+        ("router", "outdated"),
+    ]
+    down(instance)
+    assert recorded_states(instance) == []
 
 
 def test_a_process_that_ends_fails_up_with_its_last_words_and_leaves_nothing(instance: Instance, use: Use) -> None:
