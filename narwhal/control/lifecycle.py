@@ -20,6 +20,16 @@ NEVER = float("inf")
 SEAT_MARGIN_S = 0.5
 """A handoff still waiting this long before half its lease is over is sent to an engine's own queue."""
 
+FAILURES = {
+    "connection": "the engine that served this request was lost; the request may be sent again",
+    "timeout": "the engine that served this request did not answer in time; the request may be sent again",
+    "overload": "every engine that was tried is busy; the request may be sent again later",
+    "stream": "the engine that served this request failed; the request may be sent again",
+    "status": "engines fail on this request; sending it again will hardly help",
+    "handoff": "the prompt's KV could not be handed over; the request may be sent again",
+}
+"""What a client is told, by cause of the last failure. It names no engine: clients learn nothing about the fleet."""
+
 
 class Lifecycle:
     """The transitions of requests. Each method takes an event or a time and returns commands in order."""
@@ -269,7 +279,7 @@ class Lifecycle:
             event.t,
             event.engine,
             visible=event.visible,
-            what=f"{event.leg} leg failed: {event.cause}",
+            what=FAILURES[event.cause],
         )
 
     def _retry(self, request: Request, t: float, engine: str, *, visible: bool, what: str) -> list[AnyCommand]:
@@ -296,7 +306,7 @@ class Lifecycle:
         commands: list[AnyCommand] = []
         for request in list(self.pool.requests.values()):
             if _serving(request) == engine and not request.first_token:
-                commands += self._retry(request, t, engine, visible=False, what=f"engine {engine} was lost")
+                commands += self._retry(request, t, engine, visible=False, what=FAILURES["connection"])
             elif request.phase is Phase.SEAT and request.prefill_engine == engine:
                 commands += self._enqueue(request, t, front=True)
         return commands
@@ -313,10 +323,10 @@ class Lifecycle:
         if what == "seat" and phase is Phase.SEAT:
             return self._last_call(request, t)
         if what == "prefill" and phase is Phase.PREFILL:
-            return self._retry(request, t, request.prefill_engine, visible=False, what="no answer to leg 1 in time")
+            return self._retry(request, t, request.prefill_engine, visible=False, what=FAILURES["timeout"])
         if what == "first_token" and phase in (Phase.DECODE, Phase.WHOLE) and not request.first_token:
             self.demand.first_token_timeout(t)
-            return self._retry(request, t, request.decode_engine, visible=False, what="no first token in time")
+            return self._retry(request, t, request.decode_engine, visible=False, what=FAILURES["timeout"])
         if what in ("gap", "request"):
             self._count_exit(request, t)
             self._end(request)

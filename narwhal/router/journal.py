@@ -4,6 +4,7 @@
 size. When the disk cannot be written, serving goes on: lines are dropped and counted, and the router says so.
 """
 
+import logging
 import os
 import threading
 import time
@@ -16,6 +17,7 @@ import msgspec
 from narwhal.control.events import AnyEvent
 from narwhal.router.rows import AnyRow
 
+log = logging.getLogger("narwhal.router")
 FLUSH_S = 0.2
 MAX_PENDING = 200_000
 """Lines that may wait for the disk; further ones are dropped and counted."""
@@ -126,7 +128,15 @@ class Journal:
                 self.dropped += len(batch)
                 failure = f"{file.path}: {error.strerror or error}"
         if lines[0] or lines[1]:
-            self.error = failure
+            self._note(failure)
+
+    def _note(self, failure: str) -> None:
+        """Say it once when the journal begins to fail, and once when it is written again."""
+        if failure and not self.error:
+            log.error("the journal cannot be written, serving goes on without it: %s", failure)
+        elif self.error and not failure:
+            log.warning("the journal is written again; %d lines were lost", self.dropped)
+        self.error = failure
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Write what waits and stop."""

@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -31,6 +33,7 @@ from narwhal.router.shell import Shell
 from narwhal.router.state import router_state
 from narwhal.router.upstream import Pool
 
+log = logging.getLogger("narwhal.router")
 HOUSEKEEPING_S = 1.0
 """How often idle and overdue connections are looked for."""
 GC_THRESHOLD = 50_000
@@ -47,11 +50,18 @@ class ServeError(Exception):
 
 def serve(expanded: Expanded, *, state_dir: Path) -> None:
     """Run the primary router of a fleet until SIGTERM or SIGINT. Raises `ServeError` when it cannot listen."""
+    _log_to_stderr(expanded.fleet.observability.log_level)
     _refuse_what_is_not_served(expanded)
     _raise_file_limit()
     token = _secret(expanded.fleet.routers.admin.token)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_Process(expanded, state_dir, token).run())
+
+
+def _log_to_stderr(level: str) -> None:
+    """One line an event on stderr: what a terminal shows, and the journal of a unit, which adds the time itself."""
+    form = "%(levelname)s %(message)s" if "JOURNAL_STREAM" in os.environ else "%(asctime)s %(levelname)s %(message)s"
+    logging.basicConfig(stream=sys.stderr, level=level.upper(), format=form)
 
 
 class _Process:
@@ -98,8 +108,17 @@ class _Process:
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 100)
         _watchdog(shell)
+        router = self.router
+        engines = len(
+            self.expanded.engines
+        )  # ports, not addresses: a log leaves the house more often than a fleet file
+        log.info(
+            "serving %s: clients on port %d, operators on port %d, %d engines, pid %d",
+            *(fleet.metadata.name, router.port, router.admin_port, engines, os.getpid()),
+        )
         notify("READY=1")
         await _until_told(loop)
+        log.info("stopping: %d requests may finish within %g s", len(shell.exchanges), fleet.serving.shutdown_s)
         notify("STOPPING=1")
         await _stop(shell, gateway, servers, fleet.serving.shutdown_s, loop)
         await probes.stop()

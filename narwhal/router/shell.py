@@ -1,6 +1,7 @@
 """The thin shell around `Control`: real time and sockets. Events in, commands carried out, rows written."""
 
 import asyncio
+import logging
 import math
 from collections import deque
 from collections.abc import Callable
@@ -26,6 +27,9 @@ TOKENS_S = 0.25
 """How often tokens are reported to control and stalled streams are looked for."""
 TICK_S = 0.25
 DECISIONS_KEPT = 256
+LOST = ("ejected", "left")
+"""Changes of an engine that an operator is warned of."""
+log = logging.getLogger("narwhal.router")
 
 
 class Shell:
@@ -284,11 +288,16 @@ class Shell:
         self.journal.row(
             ChangeRow(self.now(), command.engine, "moved", f"to {command.role}", command.epoch, command.decision)
         )
+        log.info(
+            "%s moves to %s (decision %d, epoch %d)", command.engine, command.role, command.decision, command.epoch
+        )
         self.later(e.RoleMoved(self.now(), command.engine, command.role, command.epoch))
 
     def _engine_changed(self, command: c.EngineChanged) -> None:
         self.metrics.changes[command.change] = self.metrics.changes.get(command.change, 0) + 1
         self.journal.row(ChangeRow(self.now(), command.engine, command.change, command.reason))
+        level = logging.WARNING if command.change in LOST else logging.INFO
+        log.log(level, "%s %s: %s", command.engine, command.change, command.reason)
 
     def _decided(self, command: c.Decided) -> None:
         self.decisions.append(command.decision)

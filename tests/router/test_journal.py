@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from narwhal.control.events import Tick
 from narwhal.router.journal import Journal, RotatingFile
 from narwhal.router.rows import StartRow
@@ -37,7 +39,7 @@ def test_a_file_that_is_opened_again_goes_on(tmp_path: Path) -> None:
     assert numbers(tmp_path / "rows") == [1, 2]
 
 
-def test_a_disk_that_fails_costs_counted_lines_and_recovers(tmp_path: Path) -> None:
+def test_a_disk_that_fails_costs_counted_lines_and_recovers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the directory should be")
     journal = Journal(blocked / "journal")
@@ -51,6 +53,11 @@ def test_a_disk_that_fails_costs_counted_lines_and_recovers(tmp_path: Path) -> N
     journal.close()
     assert [json.loads(line)["t"] for line in (blocked / "journal" / "events.jsonl").read_text().splitlines()] == [2.0]
     assert journal.dropped == 2
+    said = [record.getMessage() for record in caplog.records]
+    assert [text.split(":")[0] for text in said] == [
+        "the journal cannot be written, serving goes on without it",
+        "the journal is written again; 2 lines were lost",
+    ]
 
 
 def test_closing_writes_what_waits(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_requests_make_no_reference_cycles(tmp_path: Path) -> None:
         tmp_path, [engine.port for engine in engines], recovery="probe_interval_s: 60"
     )
     argv = [sys.executable, "-c", PROGRAM, str(fleet), str(tmp_path / "state")]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     (tmp_path / "log").touch()
     router = Router(process, port, admin_port, tmp_path / "state", tmp_path / "log")
     assert process.stdout is not None
