@@ -27,15 +27,22 @@ def move(
         )
     if swap and engine == role:
         raise CommandError(Problem("engine", f"{engine} cannot be swapped with itself", hint="name two engines"))
+    from narwhal.diagnose import RefusedError, refusal
+
     with router_admin(router, fleet) as admin:
-        decision = admin.swap(engine, role) if swap else admin.move(engine, role)
-    decision = decision.get("decision", decision)
-    outcome, reason = decision.get("outcome"), decision.get("reason", "")
-    if outcome != "moved":
+        try:
+            decision = admin.swap(engine, role) if swap else admin.move(engine, role)
+        except RefusedError as error:
+            if "outcome" not in error.body:
+                raise
+            decision = error.body
+        moved = decision["outcome"] == "moved"
+        why = "" if moved else refusal(decision, admin.state()["hold"]["reason"])
+    if not moved:
         raise CommandError(
-            Problem("held", f"nothing was moved ({outcome}): {reason}", hint="narwhal why"),
+            Problem("held", f"nothing was moved: {why}", hint="narwhal why"),
             status="failed",
             data=decision,
         )
     moves = ", ".join(f"{row['engine']} {row['source']} → {row['target']}" for row in decision["moves"])
-    return Result(data=decision, text=f"moved {moves}: {reason}")
+    return Result(data=decision, text=f"moved {moves}: {decision['reason']}")

@@ -28,5 +28,7 @@ def why(router: RouterOption = None, fleet: FleetOption = None) -> Result:
     from narwhal.diagnose import explain
 
     with router_admin(router, fleet) as admin:
-        moves, held = admin.moves(), admin.decisions(held=True)
-    return Result(data={"moves": moves, "held": held}, text="\n".join(explain(moves, held)))
+        moves, decisions, hold = admin.moves(), admin.decisions(), admin.state()["hold"]
+    held = [decision for decision in decisions if decision["outcome"] == "held"]
+    text = "\n".join(explain(moves, decisions, hold["reason"]))
+    return Result(data={"moves": moves, "held": held}, text=text)

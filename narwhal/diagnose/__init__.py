@@ -2,7 +2,7 @@
 
 from narwhal.diagnose.client import AddressError, AdminClient, RefusedError, UnreachableError
 from narwhal.diagnose.find import NoRouterError, find_router
-from narwhal.diagnose.words import explain, status_lines
+from narwhal.diagnose.words import explain, refusal, status_lines
 
 __all__ = [
     "AddressError",
@@ -12,5 +12,6 @@ __all__ = [
     "UnreachableError",
     "explain",
     "find_router",
+    "refusal",
     "status_lines",
 ]

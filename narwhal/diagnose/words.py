@@ -3,7 +3,33 @@
 from collections.abc import Sequence
 from typing import Any
 
+from narwhal.control.guards import LONG_AGO_S
+
 Json = dict[str, Any]
+_HELD_BY = "; held by "
+"""Begins the part of a decision's reason that names a guard; here the guards speak for themselves."""
+_ON_OFF = {
+    "hold": ("moves are not on hold", "moves are on hold"),
+    "advisory": ("the controller may move engines", "controller.advisory is on: it records and moves nothing"),
+}
+"""What to say of a switch: passed, held."""
+_LIFECYCLE = {
+    "lifecycle": "is live",
+    "unadmitted": "is not admitted yet",
+    "ejected": "is ejected",
+    "draining": "is draining",
+    "suspected": "is suspected to be down",
+    "moving": "is on its way to another role",
+}
+_MEASURED = {
+    "gain": "the score gets better by {value:.3g}, a move needs {limit:.3g}",
+    "expand_at": "the score is {value:.3g}, prefill grows from {limit:.3g} on",
+    "shrink_at": "the score is {value:.3g}, prefill shrinks from {limit:.3g} on",
+    "shrink": "prefill would be at {value:.3g} of its TTFT target, it may shrink up to {limit:.3g}",
+    "min_arrivals": "{value:g} arrivals seen, {limit:g} are needed",
+    "confirmations": "found by {value:g} of {limit:g} evaluations in a row",
+    "demand_rise_tolerance": "demand for decode is {value:.3g}, more than {limit:.3g} is a rise",
+}
 
 
 def status_lines(state: Json) -> list[str]:
@@ -35,25 +61,79 @@ def status_lines(state: Json) -> list[str]:
     return lines
 
 
-def explain(moves: Sequence[Json], held: Sequence[Json]) -> list[str]:
-    """The last decision that moved engines, and what held the better splits since, the newest first."""
+def explain(moves: Sequence[Json], decisions: Sequence[Json], hold_reason: str = "") -> list[str]:
+    """The last decision that moved engines, and what held the better splits since, the newest first.
+
+    `decisions`: the latest ones of any outcome. Ages are counted back from the newest of them, which is the last that
+    the router's own clock told.
+    """
+    now_t = max((decision["t"] for decision in (*moves, *decisions)), default=0.0)
     made = [decision for decision in moves if decision["outcome"] == "moved"]
-    lines = ["no engine has been moved yet"] if not made else _decision("last move", made[-1])
+    lines = ["no engine has been moved yet"]
+    if made:
+        lines = _decision("last move", made[-1], now_t, hold_reason)
     since = made[-1]["id"] if made else -1
-    later = [decision for decision in held if decision["id"] > since and decision["outcome"] != "moved"]
+    later = [decision for decision in decisions if decision["id"] > since and decision["outcome"] == "held"]
     if not later:
         return [*lines, "", "nothing better was held back since"]
     lines += ["", f"held back since: {len(later)} decision{'s' if len(later) > 1 else ''}, the latest:"]
-    return [*lines, *_decision("held", later[-1])]
+    return [*lines, *_decision("held", later[-1], now_t, hold_reason)]
 
 
-def _decision(title: str, decision: Json) -> list[str]:
+def refusal(decision: Json, hold_reason: str = "") -> str:
+    """Why a decision moved nothing: what held it, in words, else its reason."""
+    held = [guard_words(guard, decision, hold_reason) for guard in decision["guards"] if not guard["passed"]]
+    return "; ".join(held) or str(decision["reason"])
+
+
+def guard_words(guard: Json, decision: Json, hold_reason: str = "") -> str:
+    """What a guard saw, as a fact that is true whether it passed or not. `hold_reason`: the operator's, if any."""
+    name, passed, value, limit = guard["name"], guard["passed"], guard["value"], guard["limit"]
+    of_s = f"{value:.4g} s of {limit:.4g} s"
+    if name in _ON_OFF:
+        words = _ON_OFF[name][0 if passed else 1]
+        return f"{words}: {hold_reason}" if name == "hold" and not passed and hold_reason else words
+    if name.removeprefix("min_") in ("prefill", "decode"):
+        has = "has" if decision["trigger"] == "floor" else "would have"
+        engines = "engine" if value == 1 else "engines"
+        return f"{name.removeprefix('min_')} {has} {value:g} {engines}, its floor is {limit:g}"
+    if name == "cooldown_s":
+        return "no move to decode before" if value >= LONG_AGO_S else f"the last move to decode was {of_s} ago"
+    if name == "departure":
+        if limit:
+            return f"the departure has been open for {of_s}"
+        return "no departure stands against it" if passed else "a departure to the other role is open"
+    if name in ("evidence_span_s", "evidence_max_span_s"):
+        return f"the evidence window has been open for {of_s}"
+    if name in _MEASURED:
+        return _MEASURED[name].format(value=value, limit=limit)
+    return _of_engine(guard, decision, of_s)
+
+
+def _of_engine(guard: Json, decision: Json, of_s: str) -> str:
+    name, engine, passed, value, limit = (guard[key] for key in ("name", "engine", "passed", "value", "limit"))
+    if name == "pin":
+        role = next((f"to {move['source']}" for move in decision["moves"] if move["engine"] == engine), "to its role")
+        return f"{engine} is not pinned against it" if passed else f"{engine} is pinned {role}"
+    if name == "dwell_s":
+        return f"{engine} never changed its role" if value >= LONG_AGO_S else f"{engine} is in its role for {of_s}"
+    if name == "flip_resident_guard":
+        streams = f"{engine} has {value:g} stream{'' if value == 1 else 's'}"
+        return f"{streams}, it may have {limit:g} to move" if limit else streams
+    if name in _LIFECYCLE:
+        return f"{engine} {_LIFECYCLE[name]}"
+    return f"{name}{f' ({engine})' if engine else ''}: {value:.4g}, limit {limit:.4g}"
+
+
+def _decision(title: str, decision: Json, now_t: float, hold_reason: str) -> list[str]:
     moves = "; ".join(f"{move['engine']} {move['source']} → {move['target']}" for move in decision["moves"])
+    ago_s = now_t - decision["t"]
+    when = f"{_span(ago_s)} before the latest evaluation" if ago_s >= 1 else "at the latest evaluation"
     lines = [
-        f"{title}: decision {decision['id']} at {decision['t']:.1f} s, {decision['policy']},"
+        f"{title}: decision {decision['id']}, {when}, {decision['policy']},"
         f" by {decision['trigger']}, from {decision['prefill']} prefill / {decision['decode']} decode",
         f"  {decision['outcome']}: {moves or 'no engine'}",
-        f"  because {decision['reason']}",
+        f"  because {decision['reason'].partition(_HELD_BY)[0]}",
     ]
     if decision["candidates"]:
         lines.append(f"  {'split':<8}{'TTFT':>8}{'TPOT':>8}{'seats':>8}{'score':>8}   (1.00: at its target)")
@@ -64,9 +144,8 @@ def _decision(title: str, decision: Json) -> list[str]:
             + ("   now" if index == 0 else "")
         )
     for guard in decision["guards"]:
-        who = f" ({guard['engine']})" if guard["engine"] else ""
         verdict = "passed" if guard["passed"] else "held"
-        lines.append(f"  {verdict:<7}{guard['name']}{who}: {guard['value']:.4g}, limit {guard['limit']:.4g}")
+        lines.append(f"  {verdict:<8}{guard_words(guard, decision, hold_reason)}")
     if decision["inputs"]:
         lines.append("  from " + ", ".join(f"{name} {value:.4g}" for name, value in sorted(decision["inputs"].items())))
     return lines

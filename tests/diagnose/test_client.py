@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from narwhal.cli.verbs import run_app
 from narwhal.dev.template import FleetPlan, fleet_yaml
 from narwhal.diagnose import AddressError, AdminClient, NoRouterError, RefusedError, UnreachableError, find_router
 
@@ -104,3 +105,16 @@ def test_which_router_is_meant(tmp_path: Path) -> None:
     assert found(dev_fleet=dev) == "http://127.0.0.1:4402"
     with pytest.raises(NoRouterError, match="--router URL"):
         found()
+
+
+def test_a_refused_move_is_told_in_words(router: Router, capsys: pytest.CaptureFixture[str]) -> None:
+    url, _, answers = router
+    hold = {"name": "hold", "passed": False, "value": 1.0, "limit": 0.0, "engine": ""}
+    reason = "move local/0 to decode; held by hold: 1 against 0"
+    decision = {"outcome": "held", "reason": reason, "trigger": "operator", "moves": [], "guards": [hold]}
+    answers["/narwhal/move"] = (409, json.dumps(decision).encode())
+    answers["/narwhal/state"] = (200, b'{"hold": {"on": true, "reason": "noon"}}')
+    assert run_app(["move", "local/0", "decode", "--router", url, "--format", "json"]) == 4
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["errors"][0]["message"] == "nothing was moved: moves are on hold: noon"
+    assert answer["data"] == decision

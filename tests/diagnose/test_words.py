@@ -1,6 +1,10 @@
 from typing import Any
 
-from narwhal.diagnose import explain, status_lines
+import pytest
+
+from narwhal.control.guards import LONG_AGO_S
+from narwhal.diagnose import explain, refusal, status_lines
+from narwhal.diagnose.words import guard_words
 
 
 def decision(number: int, outcome: str, **changes: Any) -> dict[str, Any]:
@@ -22,13 +26,64 @@ def decision(number: int, outcome: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_why_tells_the_last_move_and_what_held_the_others() -> None:
-    text = "\n".join(explain([decision(1, "moved"), decision(2, "moved")], [decision(1, "held"), decision(3, "held")]))
-    assert "last move: decision 2 at 20.0 s" in text
+    moves = [decision(1, "moved"), decision(2, "moved")]
+    text = "\n".join(explain(moves, [decision(1, "held"), *moves, decision(3, "held"), decision(4, "stay")]))
+    assert "last move: decision 2, 20 s before the latest evaluation, reactive" in text
+    assert "held: decision 3, 10 s before the latest evaluation" in text
     assert "because reason 2" in text
     assert "held back since: 1 decision, the latest" in text
-    assert "held   cooldown_s (local/1): 3, limit 10" in text
+    assert "held    the last move to decode was 3 s of 10 s ago" in text
     assert "2P2D" in text
     assert "occupancy 0.42" in text
+
+
+def test_why_lets_the_guards_speak_for_themselves() -> None:
+    held = decision(1, "held", reason="TTFT 1.31; held by hold: 1 against 0", guards=[guard("hold", False, 1, 0)])
+    lines = explain([], [held], "noon")
+    assert "  because TTFT 1.31" in lines
+    assert "  held    moves are on hold: noon" in lines
+    assert "held: decision 1, at the latest evaluation" in "\n".join(lines)
+
+
+def guard(name: str, passed: bool, value: float, limit: float, engine: str = "") -> dict[str, Any]:
+    return {"name": name, "passed": passed, "value": value, "limit": limit, "engine": engine}
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (guard("hold", False, 1, 0), "moves are on hold"),
+        (guard("hold", True, 0, 0), "moves are not on hold"),
+        (guard("min_prefill", False, 0, 1), "prefill would have 0 engines, its floor is 1"),
+        (guard("min_decode", True, 1, 1), "decode would have 1 engine, its floor is 1"),
+        (guard("pin", False, 1, 0, "local/1"), "local/1 is pinned to decode"),
+        (guard("pin", True, 0, 0, "local/1"), "local/1 is not pinned against it"),
+        (guard("dwell_s", False, 2, 10, "local/1"), "local/1 is in its role for 2 s of 10 s"),
+        (guard("dwell_s", True, LONG_AGO_S, 10, "local/1"), "local/1 never changed its role"),
+        (guard("cooldown_s", True, LONG_AGO_S, 10), "no move to decode before"),
+        (guard("flip_resident_guard", False, 9, 8, "local/1"), "local/1 has 9 streams, it may have 8 to move"),
+        (guard("ejected", False, 1, 0, "local/1"), "local/1 is ejected"),
+        (guard("departure", False, 1, 0), "a departure to the other role is open"),
+        (guard("departure", False, 3, 12), "the departure has been open for 3 s of 12 s"),
+        (guard("gain", False, 0.05, 0.1), "the score gets better by 0.05, a move needs 0.1"),
+        (guard("confirmations", False, 1, 2), "found by 1 of 2 evaluations in a row"),
+        (guard("of a newer router", False, 1, 2, "local/1"), "of a newer router (local/1): 1, limit 2"),
+    ],
+)
+def test_a_guard_in_words(seen: dict[str, Any], words: str) -> None:
+    assert guard_words(seen, decision(1, "held")) == words
+
+
+def test_a_broken_floor_is_told_as_it_is() -> None:
+    broken = decision(1, "held", trigger="floor")
+    assert guard_words(guard("min_prefill", False, 0, 1), broken) == "prefill has 0 engines, its floor is 1"
+
+
+def test_a_refusal_names_all_that_held_and_else_the_reason() -> None:
+    held = [guard("hold", False, 1, 0), guard("pin", True, 0, 0, "local/1"), guard("min_decode", False, 0, 1)]
+    words = refusal(decision(1, "held", guards=held), "noon")
+    assert words == "moves are on hold: noon; decode would have 0 engines, its floor is 1"
+    assert refusal(decision(2, "stay", guards=[])) == "reason 2"
 
 
 def test_why_says_so_when_nothing_happened() -> None:
