@@ -113,6 +113,9 @@ class Lifecycle:
         if request.whole or not splits:
             engine = placement.choose_whole(self.pool, self.settings, t, request)
             return self._start_whole(request, engine, t) if engine else None
+        spare = placement.choose_overflow(self.pool, self.settings, t, request)
+        if spare is not None:
+            return self._start_whole(request, spare, t)
         engine = placement.choose_prefill(self.pool, self.settings, t, request)
         if engine is None:
             return None

@@ -3,6 +3,7 @@
 All functions read sums that are kept up to date, so a placement costs O(engines), never O(requests).
 """
 
+from narwhal.control.projection import overflows
 from narwhal.control.state import Engine, Pool, Request, Settings
 
 
@@ -78,6 +79,29 @@ def choose_whole(pool: Pool, settings: Settings, t: float, request: Request) -> 
             if best is None or cost < best_cost:
                 best, best_cost = engine, cost
     return best
+
+
+def choose_overflow(pool: Pool, settings: Settings, t: float, request: Request) -> Engine | None:
+    """The decode engine that takes a prompt which no prefill engine would answer in time (`projection.overflow`).
+
+    It then serves both phases: the emptiest one with room, if the rule lets it (`projection.overflows`).
+    """
+    if not settings.controller.projection.overflow or not pool.prefill:
+        return None
+    waited_s = max(t - request.arrived_t, 0.0)
+    best_s = waited_s + min(e.backlog_s(t) + e.prefill_s(request.prompt_tokens) for e in pool.prefill) + pool.handoff_s
+    fits = [
+        engine
+        for engine in pool.decode
+        if engine.id not in request.excluded
+        and has_room(engine, settings, request.prompt_tokens)
+        and has_seat(engine, request.prompt_tokens, settings.slo.tpot_s)
+    ]
+    if not fits:
+        return None
+    engine = min(fits, key=lambda e: e.occupancy(settings.slo.tpot_s))
+    own_s = waited_s + engine.backlog_s(t) + engine.prefill_s(request.prompt_tokens)
+    return engine if overflows(settings, best_s, request.ttft_s, engine, own_s) else None
 
 
 def splits(pool: Pool, settings: Settings) -> bool | None:

@@ -1,6 +1,6 @@
 """Which engine serves a leg."""
 
-from narwhal.control.commands import StartDecode, StartPrefill
+from narwhal.control.commands import AnyCommand, StartDecode, StartPrefill, StartWhole
 from narwhal.control.events import EngineObserved
 from narwhal.fleet.model import Slo
 from tests.control.driving import Driver, only
@@ -44,3 +44,20 @@ def test_a_stream_that_would_break_the_pace_of_all_waits() -> None:
         only(driver.prefilled(number), StartDecode)
     driver.arrive(3)
     assert not [c for c in driver.prefilled(3) if isinstance(c, StartDecode)]  # 14 ms is over the target of 13.5
+
+
+def test_a_decode_engine_with_room_takes_a_prompt_that_prefill_cannot_serve_in_time() -> None:
+    def late(overflow: bool) -> list[AnyCommand]:
+        driver = Driver("pd", controller={"enabled": False, "projection": {"overflow": overflow}})
+        driver.arrive(1, 1500)
+        return driver.arrive(2, 1000)  # 1.5 s of backlog and 1 s of its own, over the target of 2 s
+
+    assert only(late(overflow=True), StartWhole).engine == "e1"
+    assert only(late(overflow=False), StartPrefill).engine == "e0"
+
+
+def test_an_overflowing_prompt_stays_off_a_decode_engine_that_is_half_full() -> None:
+    driver = Driver("pd", controller={"enabled": False, "projection": {"overflow": True}})
+    driver.feed(EngineObserved(0.0, "e1", running=5, waiting=0, kv_used_tokens=0))
+    driver.arrive(1, 1500)
+    assert only(driver.arrive(2, 1000), StartPrefill).engine == "e0"
