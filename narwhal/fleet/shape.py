@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from narwhal.documents import API_VERSION
+from narwhal.fleet.advice import PATTERNS, advise, advise_pattern, as_yaml, doc, keys_at
 from narwhal.fleet.draft import model_at, model_path
 from narwhal.fleet.finding import Finding, Path, dotted
 from narwhal.fleet.model import Fleet
@@ -32,10 +33,9 @@ _LIMITS = {
     "greater_than_equal": "at least {ge}",
     "less_than": "less than {lt}",
     "less_than_equal": "at most {le}",
-    "string_too_short": "text of at least {min_length} characters",
-    "string_pattern_mismatch": "text that matches {pattern}",
-    "too_short": "at least {min_length} items",
-    "too_long": "at most {max_length} items",
+    "string_too_short": "text of {min_length} or more characters",
+    "too_short": "a list of {min_length} or more",
+    "too_long": "a list of at most {max_length}",
 }
 
 
@@ -108,17 +108,27 @@ def _finding(source: Source, path: Path, detail: ErrorDetails) -> Finding:
         return _unknown_key(source, path)
     if kind in ("literal_error", "union_tag_invalid", "union_tag_not_found"):
         return _not_listed(source, path, detail)
-    context: dict[str, Any] = detail.get("ctx", {})
-    if kind in _LIMITS:
-        key = detail["loc"][-1] == "[key]"
-        expected = _LIMITS[kind].format(**{k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()})
-        about = _doc(path[:-1] if key else path)
-        text = f"{dotted(path)} is {_shown(path[-1] if key else value)}, which is not {expected}"
-        return source.finding("NW007", path, text, value=value, expected=expected, hint=about, key=key)
+    if kind in _LIMITS or kind == "string_pattern_mismatch":
+        return _not_allowed(source, path, detail)
     expected = _TYPES.get(kind, "text, a number, true or false")
     text = f"{dotted(path)} is {_shown(value)}, which is not {expected}"
     hint = _type_hint(value, path, expected)
     return source.finding("NW006", path, text, value=value, expected=expected, hint=hint)
+
+
+def _not_allowed(source: Source, path: Path, detail: ErrorDetails) -> Finding:
+    value, kind = _value_at(source.data, path), detail["type"]
+    key = detail["loc"][-1] == "[key]"
+    context: dict[str, Any] = detail.get("ctx", {})
+    if kind == "string_pattern_mismatch":
+        expected = PATTERNS[context["pattern"]][0]
+        hint = advise_pattern(path, context["pattern"], key=key)
+    else:
+        expected = _LIMITS[kind].format(**{name: as_yaml(limit) for name, limit in context.items()})
+        wanted = f"a number of {expected}" if kind.startswith(("greater", "less")) else expected
+        hint = advise(path[:-1] if key else path, "a list" if kind == "too_short" else wanted)
+    text = f"{dotted(path)} is {_shown(path[-1] if key else value)}, which is not {expected}"
+    return source.finding("NW007", path, text, value=value, expected=expected, hint=hint, key=key)
 
 
 def _type_hint(value: object, path: Path, expected: str) -> str:
@@ -126,11 +136,11 @@ def _type_hint(value: object, path: Path, expected: str) -> str:
         try:
             float(value)
         except ValueError:
-            return f"write a number without a unit; {_doc(path)}"
-        return "take the quotes away"
+            return advise(path, f"{expected} without a unit")
+        return f"take the quotes away: `{path[-1]}: {value}`"
     if expected == "text" and isinstance(value, int | float):
-        return f'put it in quotes: "{value}"'
-    return _doc(path)
+        return f'put it in quotes: "{as_yaml(value)}"'
+    return advise(path, expected)
 
 
 def _secret(source: Source, path: Path, value: object) -> Finding:
@@ -156,8 +166,7 @@ def _missing(source: Source, path: Path) -> Finding:
 
 def _unknown_key(source: Source, path: Path) -> Finding:
     key = str(path[-1])
-    model = model_at(path[:-1])
-    siblings = _keys(model) if model else []
+    siblings = keys_at(path[:-1])
     near = did_you_mean(key, siblings)
     homes = [home for home in _homes().get(key, ()) if home != dotted(path[:-1])]
     if homes and len(homes) < 4:
@@ -181,7 +190,8 @@ def _not_listed(source: Source, path: Path, detail: ErrorDetails) -> Finding:
     if value is None and detail["type"].startswith("union_tag"):
         return _missing_tag(source, path)
     near = did_you_mean(value, words)
-    hint = f"did you mean `{near}`?" if near else _doc(path)
+    typed = f"write one of {one_of(words)}, such as `{path[-1]}: {words[0]}`. {doc(path)}"
+    hint = f"did you mean `{near}`?" if near else typed
     text = f"{dotted(path)} is {_shown(value)}"
     return source.finding("NW007", path, text, value=value, expected=f"one of {one_of(words)}", hint=hint)
 
@@ -206,21 +216,6 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _doc(path: Path) -> str:
-    """What the model says about a key; of the list or mapping that holds it, for an item."""
-    while path:
-        model = model_at(path[:-1])
-        for name, field in model.model_fields.items() if model else ():
-            if (field.alias or name) == path[-1] and field.description:
-                return field.description
-        path = path[:-1]
-    return "see `narwhal schema fleet`"
-
-
-def _keys(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
 @cache
 def _homes() -> dict[str, list[str]]:
     """Where each key of the schema may stand: key -> paths of the mappings that have it."""
@@ -228,8 +223,7 @@ def _homes() -> dict[str, list[str]]:
     waiting: list[Path] = [()]
     while waiting:
         path = waiting.pop(0)
-        model = model_at(path)
-        for key in _keys(model) if model else ():
+        for key in keys_at(path):
             homes.setdefault(key, []).append(dotted(path))
             waiting.append((*path, key))
     return homes

@@ -1,4 +1,4 @@
-"""Guessing what was meant by a word that is not known."""
+"""Words for people: what was meant by a word that is not known, lists, counts."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -16,3 +16,8 @@ def one_of(known: Iterable[str]) -> str:
     names = sorted(known)
     shown = ", ".join(names[:12])
     return shown + (f", … ({len(names)} in all)" if len(names) > 12 else "") if names else "none"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 engine`, `2 engines`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,7 +1,13 @@
 """Schema and meaning in one run: nothing that is broken hides anything else."""
 
+import re
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
+from narwhal.fleet.advice import PATTERNS
+from narwhal.fleet.model import Fleet
 from tests.fleet.fleets import BASE, broken, findings, place_of
 
 TEN = [
@@ -60,8 +66,21 @@ def test_a_broken_host_does_not_hide_rules_about_others() -> None:
     [
         ("  kv_lease_s: 30", "  kv_leas_s: 30", "did you mean `kv_lease_s`?"),
         ("  kv_lease_s: 30", "  dwell_s: 30", "`dwell_s` belongs under `controller.thresholds`"),
-        ("  tpot_s: 0.05", '  tpot_s: "0.05"', "take the quotes away"),
-        ("  tpot_s: 0.05", "  tpot_s: 50ms", "write a number without a unit"),
+        ("  tpot_s: 0.05", '  tpot_s: "0.05"', "take the quotes away: `tpot_s: 0.05`"),
+        ("  tpot_s: 0.05", "  tpot_s: 50ms", "write a number without a unit, such as `tpot_s: 0.05`"),
+        ("  tpot_s: 0.05", "  tpot_s: [1]", "write a number, such as `tpot_s: 0.05`"),
+        ("  kv_lease_s: 30", "  kv_lease_s: 0.5", "write a number of at least 1, such as `kv_lease_s: 30`"),
+        ("    overflow: false", "    overflow: maybe", "write true or false, such as `overflow: false`"),
+        ("{name: lab}", "{name: Lab_1}", "write it as in `name: lab`"),
+        ("    gpu-1/0: {pin: prefill}", "    gpu1: {pin: prefill}", "write the key as in `gpu-1/0: …`"),
+        ("backend: etcd", "backend: zzz", "write one of etcd, file, such as `backend: etcd`"),
+        ("{name: lab}", "3", "write keys with values below `metadata`, indented: labels, name, revision"),
+        (
+            "  - {name: b, keys: [{env: KEY_B}]}",
+            "  - {name: b, keys: {}}",
+            "write the items below `routers.tenants[1].keys:`",
+        ),
+        ("  prefill: 3", "  prefill: 2", "such as `prefill: 2` and `decode: 6`"),
         ("{name: lab}", "{name: lab, revision: 7}", 'put it in quotes: "7"'),
         ("backend: etcd", "backend: ectd", "did you mean `etcd`?"),
         ("kind: venv", "kind: vnev", "did you mean `venv`?"),
@@ -73,3 +92,30 @@ def test_a_broken_host_does_not_hide_rules_about_others() -> None:
 def test_a_finding_says_what_to_write(old: str, new: str, hint: str) -> None:
     found = findings(broken(old, new))
     assert any(hint in f.hint for f in found), found
+
+
+def test_every_pattern_of_the_schema_is_said_in_words_with_an_example_that_matches() -> None:
+    schema = Fleet.model_json_schema()
+    schema["$defs"].pop("SecretFromEnv")  # a secret has advice of its own
+    assert set(_patterns(schema)) == set(PATTERNS)
+    for pattern, (words, example) in PATTERNS.items():
+        assert re.fullmatch(pattern, example)
+        assert "[" not in words
+
+
+def _patterns(schema: Any) -> Iterator[str]:
+    """Patterns of texts, and of the keys of mappings, anywhere in a schema."""
+    if isinstance(schema, dict):
+        yield from schema.get("patternProperties", {})
+        if isinstance(schema.get("pattern"), str):
+            yield schema["pattern"]
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from _patterns(part)
+
+
+def test_one_engine_is_one_engine() -> None:
+    text = broken(
+        "gpus: 4}\n  - {name: gpu-2, ssh: {address: 10.0.0.2, user: ops}, fabric: {address: 10.1.0.2}, gpus: 4}",
+        "gpus: 1}",
+    )
+    assert any(f.message == "the split is 3 + 5, and the fleet has 1 engine" for f in findings(text))

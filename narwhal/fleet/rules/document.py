@@ -36,6 +36,6 @@ describe(
 describe(
     "NW007",
     "value not allowed",
-    means="A value is outside its range, not one of the words a key takes, or does not match its pattern.",
-    fix="Choose a value inside the range that is named.",
+    means="A value is outside its range, not one of the words a key takes, or text of another form than a key takes.",
+    fix="Write a value of the kind that is named, as in the example.",
 )

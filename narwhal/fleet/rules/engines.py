@@ -8,6 +8,7 @@ from narwhal.fleet.facts import EngineFact, Facts
 from narwhal.fleet.finding import Path
 from narwhal.fleet.rules.hosts import is_url
 from narwhal.fleet.rules.rule import Hit, rule
+from narwhal.fleet.suggest import counted
 
 DEFAULT_MEMORY_SHARE = 0.9
 """vLLM's own `gpu_memory_utilization`."""
@@ -121,7 +122,7 @@ def engines_fit_the_gpus(facts: Facts) -> Iterator[Hit]:
             continue
         room = gpus // engines.tensor_parallel * engines.per_gpu
         if count > room:
-            text = f"host {host.name!r} has {count} engines, and its {gpus} GPUs carry {room}"
+            text = f"host {host.name!r} has {counted(count, 'engine')}, and room for {room} on {counted(gpus, 'GPU')}"
             yield Hit((*host.path, "engines"), text, f"at most {room}", count)
 
 
@@ -211,7 +212,7 @@ def tensor_parallel_fits(facts: Facts) -> Iterator[Hit]:
     for engine in facts.engines:
         own = known(lambda e: e.override.gpus, engine)
         if own is not None and engine.override_path is not None and len(own) != width:
-            text = f"engine {engine.id} is given {len(own)} GPUs, and tensor_parallel is {width}"
+            text = f"engine {engine.id} is given {counted(len(own), 'GPU')}, and tensor_parallel is {width}"
             yield Hit((*engine.override_path, "gpus"), text, f"{width} GPUs", own)
 
 

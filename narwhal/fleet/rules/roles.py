@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from narwhal.fleet.facts import Facts
 from narwhal.fleet.model import Role
 from narwhal.fleet.rules.rule import Hit, rule
+from narwhal.fleet.suggest import counted
 
 
 @rule(
@@ -17,8 +18,10 @@ def split_adds_up(facts: Facts) -> Iterator[Hit]:
     """Prefill and decode of the split are all engines."""
     split, total = facts.fleet.split, facts.engine_total()
     if split.prefill + split.decode != total and total:
-        text = f"the split is {split.prefill} + {split.decode}, and the fleet has {total} engines"
-        yield Hit(("split",), text, f"{total} in all", split.prefill + split.decode, key=True)
+        text = f"the split is {split.prefill} + {split.decode}, and the fleet has {counted(total, 'engine')}"
+        prefill = max(min(split.prefill, total - 1), 1)
+        hint = f"make `prefill` + `decode` {total}, such as `prefill: {prefill}` and `decode: {total - prefill}`"
+        yield Hit(("split",), text, f"{total} in all", split.prefill + split.decode, hint, key=True)
 
 
 @rule(
@@ -49,7 +52,7 @@ def split_holds_the_pins(facts: Facts) -> Iterator[Hit]:
     for role, places in (("prefill", facts.fleet.split.prefill), ("decode", facts.fleet.split.decode)):
         pinned = _pinned(facts, role)
         if pinned > places and pinned < max(total, 2):
-            text = f"{pinned} engines are pinned to {role}, and the split has {places}"
+            text = f"pins give {role} {counted(pinned, 'engine')}, and the split has {places}"
             yield Hit(("split", role), text, f"at least {pinned}", places)
 
 
@@ -77,7 +80,7 @@ def _floor_hits(facts: Facts) -> Iterator[Hit]:
     for role, other in (("prefill", "decode"), ("decode", "prefill")):
         free = total - _pinned(facts, other)
         if 0 < free < floors[role]:
-            text = f"min_{role} is {floors[role]}, and pins leave {free} engines for {role}"
+            text = f"min_{role} is {floors[role]}, and pins leave {counted(free, 'engine')} for {role}"
             yield Hit(("controller", f"min_{role}"), text, f"at most {free}", floors[role])
 
 
@@ -95,7 +98,7 @@ def split_keeps_the_floors(facts: Facts) -> Iterator[Hit]:
     floors = (("prefill", split.prefill, controller.min_prefill), ("decode", split.decode, controller.min_decode))
     for role, places, floor in floors:
         if total > 1 and places < floor:
-            text = f"the split gives {role} {places} engines, and min_{role} is {floor}"
+            text = f"the split gives {role} {counted(places, 'engine')}, and min_{role} is {floor}"
             yield Hit(("split", role), text, f"at least {floor}", places)
 
 
