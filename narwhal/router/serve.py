@@ -52,6 +52,7 @@ def serve(expanded: Expanded, *, state_dir: Path) -> None:
     """Run the primary router of a fleet until SIGTERM or SIGINT. Raises `ServeError` when it cannot listen."""
     _log_to_stderr(expanded.fleet.observability.log_level)
     _refuse_what_is_not_served(expanded)
+    _warn_of_what_has_no_effect(expanded)
     _raise_file_limit()
     token = _secret(expanded.fleet.routers.admin.token)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -172,6 +173,20 @@ def _refuse_what_is_not_served(expanded: Expanded) -> None:
             raise ServeError(f"{key}: this version does not serve TLS; end it in front of the router, on loopback")
     if any(tenant.keys for tenant in routers.tenants):
         raise ServeError("routers.tenants: this version does not check keys; leave the tenants out")
+
+
+def _warn_of_what_has_no_effect(expanded: Expanded) -> None:
+    """Keys of the fleet file that a later version serves: say so, rather than let someone rely on them."""
+    fleet = expanded.fleet
+    keys = {
+        "routers.standby": fleet.routers.standby is not None,
+        "routers.tenants": bool(fleet.routers.tenants),
+        "lease": fleet.lease.backend == "etcd",
+        "profiles.path": fleet.profiles.path is not None,
+        "recovery.state_path": fleet.recovery.state_path is not None,
+    }
+    for key in (key for key, is_set in keys.items() if is_set):
+        log.warning("%s has no effect in this version of narwhal-serve", key)
 
 
 def _raise_file_limit() -> None:
