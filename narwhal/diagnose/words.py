@@ -89,7 +89,7 @@ def refusal(decision: Json, hold_reason: str = "") -> str:
 def guard_words(guard: Json, decision: Json, hold_reason: str = "") -> str:
     """What a guard saw, as a fact that is true whether it passed or not. `hold_reason`: the operator's, if any."""
     name, passed, value, limit = guard["name"], guard["passed"], guard["value"], guard["limit"]
-    of_s = f"{value:.4g} s of {limit:.4g} s"
+    of_s = f"{value:.3g} s of {limit:.3g} s" if limit else f"{value:.3g} s"
     if name in _ON_OFF:
         words = _ON_OFF[name][0 if passed else 1]
         return f"{words}: {hold_reason}" if name == "hold" and not passed and hold_reason else words
@@ -98,7 +98,8 @@ def guard_words(guard: Json, decision: Json, hold_reason: str = "") -> str:
         engines = "engine" if value == 1 else "engines"
         return f"{name.removeprefix('min_')} {has} {value:g} {engines}, its floor is {limit:g}"
     if name == "cooldown_s":
-        return "no move to decode before" if value >= LONG_AGO_S else f"the last move to decode was {of_s} ago"
+        last = f"the last move to decode was {value:.3g} s ago, the cooldown is {limit:.3g} s"
+        return "no move to decode before" if value >= LONG_AGO_S else last
     if name == "departure":
         if limit:
             return f"the departure has been open for {of_s}"

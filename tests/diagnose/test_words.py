@@ -32,7 +32,7 @@ def test_why_tells_the_last_move_and_what_held_the_others() -> None:
     assert "held: decision 3, 10 s before the latest evaluation" in text
     assert "because reason 2" in text
     assert "held back since: 1 decision, the latest" in text
-    assert "held    the last move to decode was 3 s of 10 s ago" in text
+    assert "held    the last move to decode was 3 s ago, the cooldown is 10 s" in text
     assert "2P2D" in text
     assert "occupancy 0.42" in text
 
@@ -59,6 +59,7 @@ def guard(name: str, passed: bool, value: float, limit: float, engine: str = "")
         (guard("pin", False, 1, 0, "local/1"), "local/1 is pinned to decode"),
         (guard("pin", True, 0, 0, "local/1"), "local/1 is not pinned against it"),
         (guard("dwell_s", False, 2, 10, "local/1"), "local/1 is in its role for 2 s of 10 s"),
+        (guard("dwell_s", True, 2, 0, "local/1"), "local/1 is in its role for 2 s"),
         (guard("dwell_s", True, LONG_AGO_S, 10, "local/1"), "local/1 never changed its role"),
         (guard("cooldown_s", True, LONG_AGO_S, 10), "no move to decode before"),
         (guard("flip_resident_guard", False, 9, 8, "local/1"), "local/1 has 9 streams, it may have 8 to move"),
