@@ -6,7 +6,6 @@ same moments. They share this machine's cores, so what one of them loses to the 
 
 import asyncio
 import signal
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from narwhal.dev.process import stop_recorded
 from narwhal.dev.report import DemoMove, DemoReport, report
 from narwhal.dev.template import FleetPlan, fleet_yaml
 from narwhal.dev.traffic import turning_phases
+from narwhal.dev.workplace import workplace
 from narwhal.diagnose import AdminClient, UnreachableError
 from narwhal.fleet import Expanded, load_profile
 from narwhal.measure import Load, Phase, Target, poisson, recent_attainment
@@ -79,7 +79,7 @@ def run_demo(
     prefill = engines // 2
     phases = turning_phases(Curves.from_profile(load_profile("demo")), engines, seconds)
     with _ends_like_ctrl_c(), _cleaned_up() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="narwhal-demo-")))
+        folder = stack.enter_context(workplace())
         moving, static = (
             stack.enter_context(_fleet(folder, FleetPlan(name, engines, prefill, controller=moves), say))
             for name, moves in (("moving", True), ("static", False))
