@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from narwhal.cli.output import STATUSES, CommandError, Problem, Result, show
+from narwhal.cli.usage import VerbCommand, usage_problem
 
 app = typer.Typer(
     name="narwhal",
@@ -111,7 +112,7 @@ def verb(
         )
         target = group or app
         command = f"{target.info.name} {name}" if group is not None else name
-        target.command(name, **settings)(run)
+        target.command(name, cls=VerbCommand, **settings)(run)
         return run
 
     return decorate
@@ -133,13 +134,9 @@ def run_app(arguments: Sequence[str] | None = None) -> int:
         return STATUSES["interrupted"]
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
-        path = context.command_path if context else "narwhal"
-        text = error.format_message()
-        if context and text == context.get_help():
-            text = f"no command is given\n{text}"
-        text = text.replace(": Value error, ", ": ").replace(": Input should be ", ": it should be ")
-        problem = Problem("usage", text, hint=f"{path} --help")
         as_json = "--format=json" in argv or ("--format", "json") in itertools.pairwise(argv)
-        command = path.removeprefix("narwhal").strip()
-        return show(command, Result("unusable", errors=[problem]), as_json=as_json, quiet=False, color=False)
+        command = context.command_path.removeprefix("narwhal").strip() if context else ""
+        return show(
+            command, Result("unusable", errors=[usage_problem(error)]), as_json=as_json, quiet=False, color=False
+        )
     return code if isinstance(code, int) else 0

@@ -27,7 +27,11 @@ app.add_typer(group)
 
 DirOption = Annotated[
     Path | None,
-    typer.Option("--dir", help="Instance directory; default: dev/default in $NARWHAL_HOME or ~/.local/share/narwhal."),
+    typer.Option(
+        "--dir",
+        metavar="FOLDER",
+        help="Instance directory; default: dev/default in $NARWHAL_HOME or ~/.local/share/narwhal.",
+    ),
 ]
 
 

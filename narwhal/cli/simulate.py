@@ -45,31 +45,36 @@ def simulate(
     fleet: Annotated[
         Path | None, typer.Argument(help="Fleet file; without it, --curves and --engines are needed.")
     ] = None,
-    policy: Annotated[str | None, typer.Option(help="Policies, separated by commas; default: reactive,static.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Policies, separated by commas; default: reactive,static.")
+    ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(help="Traffic of a trace: Azure 2023, BurstGPT or ServeGen CSV, Mooncake JSONL, own journal."),
     ] = None,
     mix: Annotated[
-        str | None, typer.Option(help="Synthetic traffic instead of a trace, such as turning:code,reas:60.")
+        str | None,
+        typer.Option(metavar="MIX", help="Synthetic traffic instead of a trace, such as turning:code,reas:60."),
     ] = None,
     bodies: Annotated[
-        Path | None, typer.Option(help="Folder of the Azure 2023 files to draw code and conv from.")
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of the Azure 2023 files to draw code and conv from.")
     ] = None,
     rate: Annotated[
         float | None, typer.Option(min=0.001, help="Requests per second; default: the trace's, else 70 % of what fits.")
     ] = None,
     seconds: Annotated[float | None, typer.Option(min=40, help="Length; default: the whole trace, else 600.")] = None,
     compress: Annotated[float, typer.Option(min=0.001, help="Run the trace this many times as fast.")] = 1.0,
-    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "11,12,13",
+    seeds: Annotated[str, typer.Option(metavar="NUMBERS", help="Seeds, separated by commas.")] = "11,12,13",
     goodput: Annotated[
         bool, typer.Option("--goodput", help="Also search the highest rate at which 90 % meet both targets.")
     ] = False,
-    curves: Annotated[str | None, typer.Option(help="Engine curves: a shipped profile's name, or a file.")] = None,
+    curves: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="Engine curves: a shipped profile's name, or a file.")
+    ] = None,
     engines: Annotated[
         int | None, typer.Option(min=2, max=256, help="Number of engines, without a fleet file.")
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Split at the start, such as 5p3d.")] = None,
+    split: Annotated[str | None, typer.Option(metavar="SPLIT", help="Split at the start, such as 5p3d.")] = None,
     admission: Annotated[Admission | None, typer.Option(help="Admission; default: the fleet file's.")] = None,
     replay: Annotated[
         Path | None,

@@ -25,7 +25,9 @@ class ReportFormat(StrEnum):
 
 @verb("validate")
 def validate(
-    files: Annotated[list[str] | None, typer.Argument(help="Fleet files, directories of them, or - for stdin.")] = None,
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE", help="Fleet files, directories of them, or - for stdin.")
+    ] = None,
     rules: Annotated[
         bool, typer.Option("--rules", help="Print every rule, with what it means and how to fix it.")
     ] = False,
