@@ -26,8 +26,8 @@ MOVE = DemoMove(31.5, "local/1", "decode", "prefill", "TTFT 1.31 of its target",
 VIEW = View(35.0, 90.0, DECODE_HEAVY, STATE, [MOVE], 0.97, 0.55, 12, 40)
 
 
-def drawn(view: View) -> str:
-    console = Console(file=io.StringIO(), width=140, color_system=None)
+def drawn(view: View, width: int = 140, height: int = 25) -> str:
+    console = Console(file=io.StringIO(), width=width, height=height, color_system=None)
     console.print(picture(view))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -49,6 +49,42 @@ def test_a_load_bar_ends_at_its_full_width() -> None:
     full = drawn(replace(VIEW, state=STATE | {"load": {"prefill": 9.0, "decode": 1.0}})).splitlines()
     assert bars[0].count("█") == 28 - 1  # 1.4 × 20 cells, one of which is the mark at 1.0
     assert [row.count("█") for row in full if "load" in row] == [39, 20]
+
+
+FOUR = STATE | {
+    "engines": [engine | {"id": f"local/{2 * i + j}"} for i in (0, 1) for j, engine in enumerate(STATE["engines"])]
+}
+
+
+def test_a_small_terminal_gets_the_whole_picture_in_fewer_words() -> None:
+    view = replace(VIEW, state=FOUR, moves=[replace(MOVE, at_s=float(t)) for t in range(9)])
+    rows = drawn(view, 60, 15).splitlines()
+    assert len(rows) <= 15
+    assert all(len(row) == 60 for row in rows)
+    text = "\n".join(rows)
+    assert all(f"local/{number}" in text for number in range(4))
+    assert "decode-heavy ─" in text
+    assert "97% here, 55% without moves" in text
+    assert "12 in flight, 5 queued; there 40" in text
+    assert "  1.40 " in text
+    assert "8.0 s  local/1 decode → prefill" in text
+    assert rows[0].startswith("╭")
+    assert rows[-1].startswith("╰")
+
+
+def test_a_low_terminal_loses_old_moves_then_requests_then_moves_then_engines() -> None:
+    view = replace(VIEW, state=FOUR, moves=[replace(MOVE, at_s=float(t)) for t in range(9)])
+
+    def shown(height: int) -> list[bool]:
+        text = drawn(view, 60, height)
+        assert len(text.splitlines()) == height
+        return [part in text for part in ("7.0 s", "requests", "8.0 s", "local/0", "in SLO")]
+
+    assert shown(10) == [True, True, True, True, True]
+    assert shown(9) == [False, True, True, True, True]
+    assert shown(8) == [False, False, True, True, True]
+    assert shown(7) == [False, False, False, True, True]
+    assert shown(5) == [False, False, False, False, True]
 
 
 def test_a_router_that_does_not_answer_is_said() -> None:
