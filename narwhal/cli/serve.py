@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import narwhal
 from narwhal.cli.output import STATUSES, Problem, Result, show
@@ -13,11 +14,21 @@ _EXAMPLES = """examples:
   narwhal-serve --fleet /etc/narwhal/fleet.yaml --state-dir /var/lib/narwhal
 
 SIGTERM or Ctrl-C stops it: nothing new is accepted, running requests finish for serving.shutdown_s seconds;
-a second signal ends them. Exit codes: 0 stopped, 2 the fleet file cannot be used, 4 it cannot listen."""
+a second signal ends them. Exit codes: 0 stopped, 2 arguments or a fleet file that cannot be used, 4 it cannot
+listen."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors read like those of `narwhal`."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong with the arguments, and exit with 2."""
+        hint = f"{self.prog} --fleet fleet.yaml; {self.prog} --help"
+        sys.exit(_fail("unusable", Problem("usage", message, hint=hint)))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="narwhal-serve",
         description="Serve a fleet: the router and its role controller.",
         epilog=_EXAMPLES,
