@@ -4,7 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SEEDS = (11, 12, 13)
-"""Not used for tuning; the control study tuned on seeds 1 and 2."""
+"""The control study tuned on seeds 1 and 2. These are not all held out: with seed 11 the reading of Arrow's algorithms
+was chosen among four, and `act_at` of `reactive` (ADR 7); ADR 6 and ADR 8 quote results with them as well."""
+TRACE_SEEDS = SEEDS[:1]
+"""A trace brings its own arrivals, and an hour of it takes long."""
 POLICIES = ("colocated:512", "arrow", "coldswap:60", "reactive", "projection")
 TRACES = ("azure_code_2023.csv", "azure_conv_2023.csv")
 FIXED_LOAD = 0.8
@@ -56,7 +59,7 @@ def points(traces: Path | None, *, quick: bool, full: bool) -> list[Point]:
     ]
     files = [traces / file for file in TRACES if traces is not None and (traces / file).is_file()]
     hours = [
-        Point(4, f.name, goodput=full, seconds=3600.0, trace=f, policies=("reactive", "projection"), seeds=SEEDS[:1])
+        Point(4, f.name, goodput=full, seconds=3600.0, trace=f, policies=("reactive", "projection"), seeds=TRACE_SEEDS)
         for f in files
     ]
     return searched + fixed + hours

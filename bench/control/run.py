@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from points import FIXED_LOAD, POLICIES, SEEDS, Point, points
+from points import FIXED_LOAD, POLICIES, SEEDS, TRACE_SEEDS, Point, points
 
 from narwhal.simulate import Ask, Outcome, Scenario, goodput, parse_policy, prepare, run, work_of
 
@@ -175,13 +175,18 @@ def _cell(dones: list[dict[str, Any]], base: dict[int, float], *, searched: bool
     return text + (f", {_mean(adapt):.0f} s)" if adapt else ")")
 
 
+def _words(seeds: Iterable[int]) -> str:
+    return ", ".join(map(str, seeds))
+
+
 def document(results: list[dict[str, Any]], wall_s: float) -> str:
     """The part of docs/performance.md that this bench owns."""
     head = ["set-up", "best static", *POLICIES, "clairvoyant"]
     rows = "\n".join(line(result) for result in results)
     return f"""{BEGIN}
 Simulated, curves `8b-h100`, TTFT 2 s up to 8,192 prompt tokens and 5 s beyond, TPOT 50 ms, admission off unless
-said, first 30 s unscored, seeds {", ".join(map(str, SEEDS))} (clairvoyant: {SEEDS[0]}, at most 300 s). Where the best
+said, first 30 s unscored. Seeds: {_words(SEEDS)}; for traces (*.csv) {_words(TRACE_SEEDS)} alone; for clairvoyant
+{SEEDS[0]} alone, at most 300 s. Seed 11 also chose our reading of Arrow and reactive's `act_at`. Where the best
 static split has req/s, the others are goodput ratios to it; elsewhere all are attainment at {FIXED_LOAD:.0%} of the
 fluid capacity. Mean [least, largest over seeds] (moves, mean time to adapt). Made by `make bench-control` in
 {wall_s / 60:.0f} minutes on two cores.
