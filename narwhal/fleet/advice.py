@@ -58,6 +58,22 @@ def doc(path: Path) -> str:
     return ""
 
 
+def sample(path: Path) -> str:
+    """The least that a missing key needs, as YAML: its example, or its own required keys; `…` when nothing is known."""
+    field = _field(path)
+    if field is not None and field.examples:
+        return as_yaml(field.examples[0])
+    if model_at(path) is not None:
+        return _flow(path)
+    return f"[{_flow((*path, 0))}]" if model_at((*path, 0)) else "…"
+
+
+def _flow(path: Path) -> str:
+    model = model_at(path)
+    needed = [f.alias or n for n, f in model.model_fields.items() if f.is_required()] if model else []
+    return "{" + ", ".join(f"{key}: {sample((*path, key))}" for key in needed) + "}"
+
+
 def as_yaml(value: object) -> str:
     """A scalar, or a short list or mapping, the way a fleet file has it."""
     if isinstance(value, bool):

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from narwhal.documents import API_VERSION
-from narwhal.fleet.advice import PATTERNS, advise, advise_pattern, as_yaml, doc, keys_at
+from narwhal.fleet.advice import PATTERNS, advise, advise_pattern, as_yaml, doc, keys_at, sample
 from narwhal.fleet.draft import model_at, model_path
 from narwhal.fleet.finding import Finding, Path, dotted
 from narwhal.fleet.model import Fleet
@@ -156,12 +156,9 @@ def _missing(source: Source, path: Path) -> Finding:
     where = dotted(path[:-1]) or "the document"
     model = model_at(path[:-1])
     field = next((f for n, f in model.model_fields.items() if (f.alias or n) == path[-1]), None) if model else None
-    example = f" {field.examples[0]}" if field and field.examples else ""
     about = f": {field.description}" if field and field.description else ""
     text = f"{path[-1]} is missing from {where}"
-    return source.finding(
-        "NW005", path, text, expected=f"{path[-1]}{about}", hint=f"add `{path[-1]}:{example or ' …'}`"
-    )
+    return source.finding("NW005", path, text, expected=f"{path[-1]}{about}", hint=f"add `{path[-1]}: {sample(path)}`")
 
 
 def _unknown_key(source: Source, path: Path) -> Finding:
