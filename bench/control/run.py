@@ -187,9 +187,9 @@ def document(results: list[dict[str, Any]], wall_s: float) -> str:
 Simulated, curves `8b-h100`, TTFT 2 s up to 8,192 prompt tokens and 5 s beyond, TPOT 50 ms, admission off unless
 said, first 30 s unscored. Seeds: {_words(SEEDS)}; for traces (*.csv) {_words(TRACE_SEEDS)} alone; for clairvoyant
 {SEEDS[0]} alone, at most 300 s. Seed 11 also chose our reading of Arrow, and ADR 6 was checked with all three.
-Where the best static split has req/s, the others are goodput ratios to it; elsewhere all are attainment at {FIXED_LOAD:.0%} of the
-fluid capacity. Mean [least, largest over seeds] (moves, mean time to adapt). Made by `make bench-control` in
-{wall_s / 60:.0f} minutes on two cores.
+Where the best static split has req/s, the others are goodput ratios to it; elsewhere all are attainment at
+{FIXED_LOAD:.0%} of the fluid capacity. Mean [least, largest over seeds] (moves, mean time to adapt).
+Made by `make bench-control` in {wall_s / 60:.0f} minutes on two cores.
 
 | {" | ".join(head)} |
 |{"---|" * len(head)}
