@@ -97,7 +97,7 @@ class EngineChanged(Command, frozen=True, tag=True):
 
     engine: str
     change: str
-    """`ejected`, `readmitted`, `draining`, `undrained`, `joined`, `left`."""
+    """`ejected`, `readmitted`, `draining`, `undrained`, `joined`, `leaving`, `left`."""
     reason: str
 
 

@@ -13,6 +13,8 @@ from narwhal.control.events import (
     EngineJoined,
     EngineLeft,
     EngineObserved,
+    EngineRetired,
+    EngineRevised,
     EngineUp,
     FirstToken,
     HoldSet,
@@ -24,6 +26,7 @@ from narwhal.control.events import (
     RequestCancelled,
     RequestFinished,
     RoleMoved,
+    SettingsChanged,
     SwapRequested,
     Tick,
     TokensObserved,
@@ -40,7 +43,7 @@ class Control:
     """Decides for one pool of engines. Deterministic: the same events give the same commands."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+        self.settings = settings = settings.copy()
         self.pool = Pool()
         self.demand = Demand(settings, self.pool)
         self.health = Health(settings, self.pool)
@@ -56,10 +59,13 @@ class Control:
             RequestCancelled: lifecycle.cancelled,
             DeadlinePassed: lifecycle.deadline_passed,
             LegFailed: self._leg_failed,
-            Tick: lambda event: self._after_roles(event.t, roles.tick(event.t)),
+            Tick: self._tick,
             EngineObserved: health.observed,
             EngineJoined: lambda event: self._standing(event.t, health.joined(event)),
             EngineLeft: lambda event: self._standing(event.t, health.left(event)),
+            EngineRetired: lambda event: self._standing(event.t, health.retired(event)),
+            EngineRevised: self._revised,
+            SettingsChanged: self._settings_changed,
             EngineUp: lambda event: self._standing(event.t, health.up(event)),
             EngineDown: lambda event: self._standing(event.t, health.down(event)),
             DrainSet: lambda event: self._standing(event.t, health.drain(event)),
@@ -89,8 +95,33 @@ class Control:
         self.pool.refresh()
         lost = [c.engine for c in commands if isinstance(c, EngineChanged) and c.change in LOST]
         for engine in lost:
-            commands = commands + self.lifecycle.engine_lost(engine, t)
+            commands = commands + self.lifecycle.engine_lost(engine, t, gone=engine not in self.pool.engines)
         return commands + self._place(t)
+
+    def _tick(self, event: Tick) -> list[AnyCommand]:
+        departed = self._depart(event.t) if self.health.leaving else []
+        return departed + self._after_roles(event.t, self.roles.tick(event.t))
+
+    def _depart(self, t: float) -> list[AnyCommand]:
+        """Engines that were taken out are gone once nothing needs them, or their time is over."""
+        done = [name for name, until_t in self.health.leaving.items() if t >= until_t or not self.lifecycle.needs(name)]
+        return self._standing(t, [command for name in done for command in self.health.left(EngineLeft(t, name))])
+
+    def _revised(self, event: EngineRevised) -> list[AnyCommand]:
+        """A new pin is a request for that role, guarded as the operator's own moves are."""
+        commands = self.health.revised(event)
+        engine = self.pool.engines.get(event.engine)
+        if engine is not None and engine.pin not in (None, engine.moving or engine.role):
+            commands = commands + self.roles.request_move(event.t, engine.id, engine.pin)
+        return self._after_roles(event.t, commands)
+
+    def _settings_changed(self, event: SettingsChanged) -> list[AnyCommand]:
+        """Everything reads the one `Settings`; here is what keeps a figure of it."""
+        before = self.settings.copy()
+        self.settings.take(Settings.read(event.settings))
+        self.demand.retune(event.t)
+        self.roles.retune(event.t, before)
+        return self._after_roles(event.t, [])
 
     def _after_roles(self, t: float, commands: list[AnyCommand]) -> list[AnyCommand]:
         """Roles may have changed: prompts that wait are placed again."""

@@ -86,6 +86,13 @@ class Flow:
     __slots__ = ("_began_t", "_history", "confirm_s", "evidence_s", "long_s", "long_start_t", "short_s", "window_s")
 
     def __init__(self, settings: Settings) -> None:
+        self._spans(settings)
+        self.long_start_t = NEVER
+        """The last change point."""
+        self._began_t = NEVER
+        self._history = History(self._longest_s())
+
+    def _spans(self, settings: Settings) -> None:
         projection, reactive = settings.controller.projection, settings.controller.reactive
         self.short_s = projection.short_window_s
         self.long_s = projection.window_s
@@ -93,10 +100,16 @@ class Flow:
         self.confirm_s = reactive.confirmations * reactive.step_s
         self.evidence_s = reactive.evidence_span_s
         self.window_s = reactive.window_s
-        self.long_start_t = NEVER
-        """The last change point."""
-        self._began_t = NEVER
-        self._history = History(max(self.long_s, self.window_s, self.evidence_s, self.confirm_s, self.short_s))
+
+    def _longest_s(self) -> float:
+        return max(self.long_s, self.window_s, self.evidence_s, self.confirm_s, self.short_s)
+
+    def retune(self, settings: Settings, t: float) -> None:
+        """Take up changed horizons at `t`: longer ones begin with what is remembered."""
+        self._spans(settings)
+        if self._longest_s() > self._history.keep_s:
+            self._began_t = max(self._began_t, t - self._history.keep_s)
+        self._history.keep_s = self._longest_s()
 
     def begin(self, t: float) -> None:
         """Note the first moment of observation: spans are not diluted by the time before."""
@@ -141,7 +154,7 @@ class Demand:
 
     def __init__(self, settings: Settings, pool: Pool) -> None:
         self._pool = pool
-        self._tpot_s = settings.slo.tpot_s
+        self._settings = settings
         self.prefill = Flow(settings)
         """Prefill seconds that arrive, on the reference curve: per second, that is in engines."""
         self.decode = Flow(settings)
@@ -157,6 +170,13 @@ class Demand:
         """Heap of (entered_t, occupancy then, occupancy at the end) of streams that came and went in `FLOW_S`."""
         self._brief_entered = 0.0
         self._brief_left = 0.0
+
+    def retune(self, t: float) -> None:
+        """The settings were changed: horizons may be others."""
+        t = self.now(t)
+        for flow in (self.prefill, self.decode):
+            flow.retune(self._settings, t)
+        self._entered.keep_s = max(FLOW_S, self._settings.controller.reactive.window_s)
 
     def now(self, t: float) -> float:
         """The time to count with: `t`, or the latest seen if that is later."""
@@ -222,7 +242,9 @@ class Demand:
     def survival(self, t: float) -> float:
         """S: of the occupancy that was there 5 s ago, the share that still is; 1 when there was none."""
         t = self.now(t)
-        resident = sum(engine.occupancy(self._tpot_s) for engine in self._pool.engines.values() if engine.streams)
+        resident = sum(
+            engine.occupancy(self._settings.slo.tpot_s) for engine in self._pool.engines.values() if engine.streams
+        )
         old = max(resident - self.entering(t), 0.0)
         ended = max(self._left.since(t - FLOW_S).total - self._brief_left, 0.0)
         return old / (old + ended) if old + ended > 0 else 1.0

@@ -6,7 +6,7 @@ keep and replays exactly. They are `msgspec.Struct`s: as small and frozen as dat
 and encodable as tagged JSON (ADR 0002).
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -45,10 +45,35 @@ class EngineJoined(Event, frozen=True, tag=True):
     """Group of engines that share its card; empty: alone."""
 
 
-class EngineLeft(Event, frozen=True, tag=True):
-    """An engine was taken out of the fleet file. Its requests fail over."""
+class EngineRetired(Event, frozen=True, tag=True):
+    """An engine was taken out of the fleet file. It gets no new work, and leaves once its requests are done."""
 
     engine: str
+    until_t: float
+    """When it leaves at the latest; requests that it still has then fail over or end."""
+
+
+class EngineLeft(Event, frozen=True, tag=True):
+    """An engine is gone at once. Its requests fail over; streams that have begun end."""
+
+    engine: str
+
+
+class EngineRevised(Event, frozen=True, tag=True):
+    """The fleet file says other things of an engine that stays. What it is charged with stays as it is."""
+
+    engine: str
+    curves: Curves
+    measured: bool = False
+    pin: Role | None = None
+    device: str = ""
+
+
+class SettingsChanged(Event, frozen=True, tag=True):
+    """The settings are others from now on. Requests keep the targets and deadlines that they were let in with."""
+
+    settings: dict[str, Any]
+    """All of them: `Settings.document()`."""
 
 
 class EngineUp(Event, frozen=True, tag=True):
@@ -202,7 +227,10 @@ class MoveFailed(Event, frozen=True, tag=True):
 
 AnyEvent = (
     EngineJoined
+    | EngineRetired
     | EngineLeft
+    | EngineRevised
+    | SettingsChanged
     | EngineUp
     | EngineDown
     | EngineObserved

@@ -18,7 +18,7 @@ def pin(engine: Engine, target: Role) -> Guard:
 
 
 def lifecycle(engine: Engine) -> Guard:
-    """An engine that is ejected, draining, suspected, not admitted yet, or between two roles does not move.
+    """An engine that is ejected, draining, leaving, suspected, not admitted yet, or between two roles does not move.
 
     The guard carries the name of the state that holds it; `lifecycle` when none does.
     """
@@ -28,6 +28,7 @@ def lifecycle(engine: Engine) -> Guard:
         "unadmitted": not engine.admitted,
         "ejected": engine.ejected,
         "draining": engine.draining,
+        "leaving": engine.leaves_t is not None,
         "suspected": engine.suspected,
         "moving": engine.moving is not None,
     }

@@ -7,6 +7,8 @@ from narwhal.control.events import (
     EngineJoined,
     EngineLeft,
     EngineObserved,
+    EngineRetired,
+    EngineRevised,
     EngineUp,
     LegFailed,
 )
@@ -22,6 +24,8 @@ class Health:
     def __init__(self, settings: Settings, pool: Pool) -> None:
         self.settings = settings
         self.pool = pool
+        self.leaving: dict[str, float] = {}
+        """Engines that were taken out of the fleet file and still have requests, with the time they may take."""
 
     def joined(self, event: EngineJoined) -> list[AnyCommand]:
         """A new engine; it waits for its first healthy look. Joining again changes nothing."""
@@ -36,10 +40,29 @@ class Health:
         return [EngineChanged(engine.id, "joined", f"as {engine.role}"), ProbeEngine(engine.id)]
 
     def left(self, event: EngineLeft) -> list[AnyCommand]:
-        """An engine was taken out; streams that it serves go on, nothing new is sent to it."""
+        """An engine is gone."""
         if self.pool.engines.pop(event.engine, None) is None:
             return []
+        self.leaving.pop(event.engine, None)
         return [EngineChanged(event.engine, "left", "taken out of the fleet")]
+
+    def revised(self, event: EngineRevised) -> list[AnyCommand]:
+        """The fleet file says other things of an engine. New curves are corrected from the beginning."""
+        engine = self.pool.engines.get(event.engine)
+        if engine is None:
+            return []
+        if engine.curves != event.curves:
+            engine.curves, engine.prefill_scale, engine.samples = event.curves, 1.0, 0
+        engine.measured, engine.pin, engine.device = event.measured, event.pin, event.device
+        return []
+
+    def retired(self, event: EngineRetired) -> list[AnyCommand]:
+        """An engine was taken out of the fleet file: nothing new is sent to it, what it has may finish."""
+        engine = self.pool.engines.get(event.engine)
+        if engine is None or engine.leaves_t is not None:
+            return []
+        engine.leaves_t = self.leaving[engine.id] = event.until_t
+        return [EngineChanged(engine.id, "leaving", "taken out of the fleet; its requests may finish")]
 
     def up(self, event: EngineUp) -> list[AnyCommand]:
         """A healthy look. The first admits the engine; an ejected one or a new generation needs several."""

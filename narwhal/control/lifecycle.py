@@ -301,14 +301,28 @@ class Lifecycle:
         charges.release_decode(self.pool, request)
         return self._enqueue(request, t, front=True) + self.fill_seats(t)
 
-    def engine_lost(self, engine: str, t: float) -> list[AnyCommand]:
-        """Send on what waits for an engine that was ejected or left; streams that have begun end by themselves.
+    def needs(self, engine: str) -> bool:
+        """Whether a request still runs on an engine, or on KV that it keeps.
 
-        The one place that looks through all requests: it runs once in the life of an engine.
+        Looks through all requests only once the engine serves none: for the handoffs that nobody has read yet.
+        """
+        found = self.pool.engines.get(engine)
+        if found is not None and (found.prefills or found.streams):
+            return True
+        return any(
+            _serving(request) == engine or (request.prefill_engine == engine and _reads_handoff(request))
+            for request in self.pool.requests.values()
+        )
+
+    def engine_lost(self, engine: str, t: float, *, gone: bool) -> list[AnyCommand]:
+        """Send on what waits for an engine that was ejected or is `gone` from the fleet.
+
+        Streams that have begun end by themselves where the engine broke; with one that is gone, they end here.
+        This and `needs` alone look through all requests, at the end of an engine's life.
         """
         commands: list[AnyCommand] = []
         for request in list(self.pool.requests.values()):
-            if _serving(request) == engine and not request.first_token:
+            if _serving(request) == engine and (gone or not request.first_token):
                 commands += self._retry(request, t, engine, visible=False, what=FAILURES["connection"])
             elif request.phase is Phase.SEAT and request.prefill_engine == engine:
                 commands += self._enqueue(request, t, front=True)
@@ -351,6 +365,11 @@ def _serving(request: Request) -> str:
     if request.phase is Phase.PREFILL:
         return request.prefill_engine
     return request.decode_engine if request.phase in (Phase.DECODE, Phase.WHOLE) else ""
+
+
+def _reads_handoff(request: Request) -> bool:
+    """Whether KV of its leg 1 waits to be read, or may still be."""
+    return request.phase is Phase.SEAT or (request.phase is Phase.DECODE and not request.first_token)
 
 
 def _until(t: float, seconds: float) -> float:

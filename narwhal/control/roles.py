@@ -31,6 +31,11 @@ class Timer:
         self._interval_s = interval_s
         self._next_t = float("-inf")
 
+    def retune(self, t: float, interval_s: float) -> None:
+        """Be due every `interval_s` from now on, for the next time one interval after `t` at the latest."""
+        self._interval_s = interval_s
+        self._next_t = min(self._next_t, t + interval_s)
+
     def due(self, t: float) -> bool:
         """Whether it is due at `t`; if so, the next time is one interval later. A long gap is not made up for."""
         if t < self._next_t - self._interval_s / 100:
@@ -52,7 +57,7 @@ class RoleController:
         self._settings = settings
         self._pool = pool
         self._demand = demand
-        self.policy: Policy = (Reactive if settings.controller.policy == "reactive" else Projection)(settings, demand)
+        self.policy = self._make_policy()
         self._monitor = Timer(settings.controller.monitor_interval_s)
         self._step = Timer(self.policy.step_s)
         self._urgent = Timer(URGENT_S)
@@ -60,6 +65,22 @@ class RoleController:
         self._stays = 0
         self._to_decode_t = float("-inf")
         self._pending: dict[str, int] = {}
+
+    def _make_policy(self) -> Policy:
+        kind = Reactive if self._settings.controller.policy == "reactive" else Projection
+        return kind(self._settings, self._demand)
+
+    def retune(self, t: float, before: Settings) -> None:
+        """The settings were changed; `before` is a copy of what they were.
+
+        A policy whose rules are others begins anew: it has to find its evidence and confirmations under the new ones.
+        """
+        now = self._settings.controller
+        if now != before.controller:
+            self.policy = self._make_policy()
+        t = self._demand.now(t)
+        self._monitor.retune(t, now.monitor_interval_s)
+        self._step.retune(t, self.policy.step_s)
 
     # What the controller does by itself
 

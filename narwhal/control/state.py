@@ -5,23 +5,53 @@ them, so a decision costs O(engines) whatever the number of resident requests.
 """
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
 
 from narwhal.control.curves import Curves
 from narwhal.control.events import Role
 from narwhal.fleet.model import Controller, Recovery, Serving, Slo
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Settings:
-    """The parts of a fleet file that control reads."""
+    """The parts of a fleet file that control reads.
+
+    Each `Control` has its own, and a reload writes new values into it: who holds it reads what is in force, and who
+    keeps a part or a figure of it takes up the change in `Control`'s handler of `SettingsChanged`.
+    """
 
     slo: Slo
     serving: Serving
     controller: Controller
     recovery: Recovery
     kv_lease_s: float = 30.0
+
+    def copy(self) -> "Settings":
+        """The same values, to be changed apart."""
+        return replace(self)
+
+    def take(self, other: "Settings") -> None:
+        """Have the values of `other` from now on."""
+        for part in fields(self):
+            setattr(self, part.name, getattr(other, part.name))
+
+    def document(self) -> dict[str, Any]:
+        """As plain data: what stands in a file of events."""
+        values = {part.name: getattr(self, part.name) for part in fields(self)}
+        return {
+            name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+            for name, value in values.items()
+        }
+
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> "Settings":
+        """The inverse of `document`. Raises `ValueError` for what is none, `KeyError` for a part that is missing."""
+        adapters: dict[str, TypeAdapter[Any]] = {part.name: TypeAdapter(part.type) for part in fields(cls)}  # type: ignore[arg-type]
+        return cls(**{name: adapter.validate_python(document[name]) for name, adapter in adapters.items()})
 
 
 PRIOR_SAMPLES = 8
@@ -86,8 +116,8 @@ class Engine:
 
     __slots__ = (
         "admitted", "curves", "device", "draining", "ejected", "failures", "fingerprint", "foreign_kv_tokens",
-        "foreign_streams", "generation", "healthy", "id", "kv_tokens", "last_prefill_t", "measured", "moving",
-        "pin", "prefill_backlog_s", "prefill_scale", "prefill_tokens", "prefills", "role",
+        "foreign_streams", "generation", "healthy", "id", "kv_tokens", "last_prefill_t", "leaves_t", "measured",
+        "moving", "pin", "prefill_backlog_s", "prefill_scale", "prefill_tokens", "prefills", "role",
         "role_since_t", "samples", "streams", "suspected",
     )  # fmt: skip
 
@@ -105,6 +135,8 @@ class Engine:
         """Whether its present generation may have work."""
         self.ejected = False
         self.draining = False
+        self.leaves_t: float | None = None
+        """When it is gone at the latest, after it was taken out of the fleet file; None: it stays."""
         self.suspected = False
         self.failures = 0
         self.healthy = 0
@@ -134,8 +166,8 @@ class Engine:
 
     @property
     def live(self) -> bool:
-        """Whether it counts for the split: an admitted generation, neither ejected nor draining."""
-        return self.admitted and not self.ejected and not self.draining
+        """Whether it counts for the split: an admitted generation, neither ejected, draining nor leaving."""
+        return self.admitted and not self.ejected and not self.draining and self.leaves_t is None
 
     @property
     def open(self) -> bool:

@@ -18,6 +18,7 @@ _LIFECYCLE = {
     "unadmitted": "is not admitted yet",
     "ejected": "is ejected",
     "draining": "is draining",
+    "leaving": "is leaving the fleet",
     "suspected": "is suspected to be down",
     "moving": "is on its way to another role",
 }

@@ -33,7 +33,7 @@ class RequestRow(msgspec.Struct, frozen=True, tag="request", omit_defaults=False
 
 
 class ChangeRow(msgspec.Struct, frozen=True, tag="engine"):
-    """An engine `joined`, `left`, was `ejected`, `readmitted`, `moved`, is `draining` or `undrained`."""
+    """An engine `joined`, `left`, was `ejected`, `readmitted`, `moved`, is `draining`, `undrained` or `leaving`."""
 
     t: float
     engine: str

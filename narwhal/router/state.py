@@ -71,6 +71,8 @@ def standing(engine: Engine) -> str:
         return "ejected"
     if not engine.admitted:
         return "unadmitted"
+    if engine.leaves_t is not None:
+        return "leaving"
     if engine.draining:
         return "draining"
     return "suspected" if engine.suspected else "live"

@@ -18,7 +18,6 @@ from narwhal.control.commands import AnyCommand, Decided
 from narwhal.control.control import Control
 from narwhal.control.events import AnyEvent, EngineJoined, RequestArrived, RequestFinished
 from narwhal.control.records import Decision
-from narwhal.fleet.model import Controller, Recovery, Serving, Slo
 from narwhal.simulate.scenario import Scenario
 from narwhal.simulate.simulation import EngineSetup
 from narwhal.simulate.traces import at_rate, why_unreadable
@@ -67,9 +66,7 @@ class Replayed:
 
 def settings_document(settings: Settings) -> dict[str, Any]:
     """Settings as they stand in a file of events."""
-    names = ("slo", "serving", "controller", "recovery")
-    parts = {name: getattr(settings, name).model_dump(mode="json") for name in names}
-    return {"type": "Settings", **parts, "kv_lease_s": settings.kv_lease_s}
+    return {"type": "Settings", **settings.document()}
 
 
 def read_recording(path: Path) -> Recording:
@@ -83,7 +80,7 @@ def read_recording(path: Path) -> Recording:
         try:
             kind = json.loads(line).get("type")
             if kind == "Settings":
-                settings, events, decisions = _settings(json.loads(line)), [], []
+                settings, events, decisions = Settings.read(json.loads(line)), [], []
             elif kind in _EVENT_NAMES:
                 events.append(_EVENTS.decode(line))
             elif kind == "Decided":
@@ -119,16 +116,6 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     except (OSError, UnicodeDecodeError) as error:
         raise ReplayError(f"{path}: cannot read it: {why_unreadable(error)}") from error
     return ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
-
-
-def _settings(record: dict[str, Any]) -> Settings:
-    return Settings(
-        Slo.model_validate(record["slo"]),
-        Serving.model_validate(record["serving"]),
-        Controller.model_validate(record["controller"]),
-        Recovery.model_validate(record["recovery"]),
-        float(record["kv_lease_s"]),
-    )
 
 
 def decide(settings: Settings, events: Iterable[AnyEvent]) -> Iterator[AnyCommand]:

@@ -50,9 +50,11 @@ class Driver:
 
     def __init__(self, roles: str, *, fingerprints: dict[str, str] | None = None, **parts: Any) -> None:
         """`roles` such as `ppd`: engine e0 and e1 prefill, e2 decode."""
-        self.control = Control(settings(**parts))
+        self.settings = settings(**parts)
+        self.control = Control(self.settings)
         self.pool = self.control.pool
         self.t = 0.0
+        self.events: list[AnyEvent] = []
         self.commands: list[AnyCommand] = []
         for number, letter in enumerate(roles):
             role: Role = "prefill" if letter == "p" else "decode"
@@ -63,6 +65,7 @@ class Driver:
     def feed(self, event: AnyEvent) -> list[AnyCommand]:
         """Handle one event; its commands are returned and kept."""
         self.t = max(self.t, event.t)
+        self.events.append(event)
         commands = self.control.handle(event)
         self.commands += commands
         return commands

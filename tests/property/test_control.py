@@ -2,16 +2,21 @@
 
 import random
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from narwhal.control import Control
 from narwhal.control.commands import Abort, AnyCommand, MoveRole, Refuse, StartDecode, StartPrefill, StartWhole, Wait
 from narwhal.control.events import (
     AnyEvent,
     DeadlinePassed,
     DrainSet,
     EngineDown,
+    EngineJoined,
     EngineObserved,
+    EngineRetired,
+    EngineRevised,
     EngineUp,
     FirstToken,
     LegFailed,
@@ -20,10 +25,14 @@ from narwhal.control.events import (
     RequestCancelled,
     RequestFinished,
     RoleMoved,
+    SettingsChanged,
     Tick,
     TokensObserved,
 )
-from tests.control.driving import Driver, check_sums
+from narwhal.control.state import Settings
+from narwhal.fleet.model import Slo
+from tests.control.driving import CURVES, Driver, check_sums
+from tests.control.driving import settings as control_settings
 
 MODES = {"admission": ["open", "predictive"], "policy": ["reactive", "projection"]}
 
@@ -89,8 +98,35 @@ class World:
             return EngineObserved(
                 t, name, self.random.randint(0, 9), self.random.randint(0, 3), self.random.randint(0, 9999)
             )
+        if kind < 0.6:
+            return self._reload(name, t)
         number = self.pick(list(self.running))
         return self._progress(number, self.running[number], t)
+
+    def _reload(self, name: str, t: float) -> AnyEvent:
+        """Something that a changed fleet file leads to."""
+        chance, pin = self.random.random(), self.pick([None, None, "prefill", "decode"])
+        curves = msgspec.structs.replace(CURVES, b_s=self.pick([0.0005, 0.001, 0.004]))
+        if chance < 0.25:
+            return SettingsChanged(t, self._settings().document())
+        if chance < 0.5:
+            return EngineRetired(t, name, t + self.random.expovariate(0.3))
+        if chance < 0.85:
+            return EngineJoined(t, name, self.pick(["prefill", "decode"]), curves, True, pin)
+        return EngineRevised(t, name, curves, self.random.random() < 0.8, pin)
+
+    def _settings(self) -> Settings:
+        return control_settings(
+            slo=Slo(ttft_s=self.pick([0.5, 2.0]), tpot_s=self.pick([0.015, 0.05])),
+            serving={
+                "admission": self.pick(MODES["admission"]),
+                "queue": {"max_requests": self.pick([0, 20])},
+                "prefill_in_flight": self.pick([1, 4]),
+                "max_retries": self.pick([0, 2]),
+            },
+            controller={"policy": self.pick(MODES["policy"]), "enabled": self.random.random() < 0.8},
+            recovery={"degraded": self.pick(["aggregate", "refuse"])},
+        )
 
     def _progress(self, number: int, command: AnyCommand, t: float) -> AnyEvent:
         if isinstance(command, Wait):
@@ -134,6 +170,7 @@ class World:
         assert engine.admitted
         assert not engine.ejected
         assert not engine.draining
+        assert engine.leaves_t is None
         assert command.engine not in self.failed.get(command.request, set()), "went back to an engine that failed it"
         if isinstance(command, StartDecode):
             prefilled_t = self.prefilled.pop(command.request)  # KeyError: the handoff was used twice
@@ -157,6 +194,21 @@ def test_the_same_events_give_the_same_commands(seed: int) -> None:
         first.step()
         second.step()
     assert first.driver.commands == second.driver.commands
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_what_was_written_down_replays_reloads_included(seed: int) -> None:
+    world = World(seed)
+    for _ in range(100):
+        world.step()
+    world._carry_out(world.driver.feed(SettingsChanged(world.t, world._settings().document())))
+    for _ in range(100):
+        world.step()
+    lines = [msgspec.json.encode(event) for event in world.driver.events]
+    again = Control(world.driver.settings)
+    events = msgspec.json.Decoder(AnyEvent)
+    assert [command for line in lines for command in again.handle(events.decode(line))] == world.driver.commands
 
 
 @settings(max_examples=30, deadline=None)
