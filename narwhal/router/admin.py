@@ -11,8 +11,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from narwhal.control import commands as c
 from narwhal.control import events as e
 from narwhal.control.records import Decision
-from narwhal.router.http import Connection, Incoming, error_body
+from narwhal.router.http import Connection, Incoming
 from narwhal.router.metrics import Collector
+from narwhal.router.replies import error_body
 from narwhal.router.state import ready
 
 if TYPE_CHECKING:

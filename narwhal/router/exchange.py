@@ -11,7 +11,8 @@ from narwhal.control.events import Deadline, FailureCause, Leg, LegFailed, Prefi
 from narwhal.engine.dialect import ERROR_EVENT
 from narwhal.router.chunks import Dechunker, dechunk
 from narwhal.router.door import Parsed
-from narwhal.router.http import REASONS, Connection, error_body
+from narwhal.router.http import Connection
+from narwhal.router.replies import REASONS, error_body
 from narwhal.router.upstream import Upstream
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from urllib.parse import unquote
 import msgspec
 
 from narwhal.router.door import FIELDS, RefusedError, parse
-from narwhal.router.http import Connection, Incoming, error_body
+from narwhal.router.http import Connection, Incoming
+from narwhal.router.replies import error_body
 from narwhal.router.state import ready
 
 if TYPE_CHECKING:

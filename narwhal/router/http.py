@@ -1,28 +1,33 @@
 """HTTP/1.1 towards clients: one protocol class for both listeners, with limits, pipelining and flow control.
 
 httptools finds the messages; what it lets pass and must not pass is refused here. Requests of one connection are
-served one after the other; while one is served and another waits, reading stops.
+served one after the other; reading goes on meanwhile, so that a client that leaves is noticed, until enough wait.
 """
 
 import asyncio
 from collections import deque
-from http import HTTPStatus
 from typing import Any, Protocol
 
 import httptools
 import msgspec
 
+from narwhal.router.replies import error_body, head
+from narwhal.router.syntax import ONCE, BadRequestError, check_head, split_target
+
 MAX_PIPELINED = 16
-"""Requests that wait on one connection before it is closed; reading stops long before a client gets there."""
+"""Requests that wait on one connection before it is closed; reading stops at half of them."""
+WAITING_BYTES = 65536
+"""Bodies that wait on one connection before reading stops."""
 HEAD_S = 20.0
 """How long a request's head may take to come, in seconds."""
 BODY_S = 300.0
 """How long a whole request may take to come."""
 IDLE_S = 75.0
 """How long a kept connection may be idle."""
+SEND_S = 60.0
+"""How long a client may read nothing of what waits for it, before its connection is cut."""
 LINGER_S = 2.0
 """How long a refused client may go on sending before its connection is closed, so that it can read why."""
-REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 
 class Incoming(msgspec.Struct):
@@ -66,8 +71,8 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_body", "_broken", "_busy", "_continue", "_head_size", "_headers", "_idle_t", "_in_head", "_no_body",
-        "_parser", "_progress", "_reading", "_refusal", "_url", "_waiting", "_without_progress", "app", "closing",
-        "http10", "keep_alive", "loop", "serving", "slow", "t0", "transport",
+        "_parser", "_progress", "_reading", "_refusal", "_sent_t", "_unsent", "_url", "_waiting", "_without_progress",
+        "app", "closing", "http10", "keep_alive", "loop", "serving", "slow", "t0", "transport",
     )  # fmt: skip
 
     def __init__(self, app: App, loop: asyncio.AbstractEventLoop) -> None:
@@ -85,7 +90,7 @@ class Connection(asyncio.Protocol):
         self._busy = False
         self._reading = True
         self._broken = False
-        """Nothing more is read: where the next request would begin is unknown."""
+        """Nothing more is read: the last request is here, or where the next would begin is unknown."""
         self._refusal: tuple[int, bytes] | None = None
         """What is answered after the requests that came before the broken one."""
         self._in_head = False
@@ -98,6 +103,8 @@ class Connection(asyncio.Protocol):
         self._head_size = 0
         """Bytes of the present request's header and trailer lines."""
         self._idle_t = loop.time()
+        self._sent_t, self._unsent = 0.0, 0
+        """When the client last read, as far as `check_time` saw, and the bytes that it had still to read then."""
         self._headers: dict[bytes, bytes] = {}
         self._url = b""
         self._body: bytes | bytearray = b""
@@ -118,9 +125,15 @@ class Connection(asyncio.Protocol):
         if serving is not None:
             serving.client_gone()
 
+    def eof_received(self) -> None:
+        """The client sends no more. One that waits for an answer has left: the two cannot be told apart in time."""
+        if self._busy and self.transport is not None:
+            self.transport.abort()  # closing would wait until what nobody reads is read
+
     def pause_writing(self) -> None:
         """The client reads slowly."""
         self.slow = True
+        self._sent_t, self._unsent = self.loop.time(), self.transport.get_write_buffer_size()
         if self.serving is not None:
             self.serving.client_slow(True)
 
@@ -137,26 +150,38 @@ class Connection(asyncio.Protocol):
         self._progress = False
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserCallbackError as error:
-            cause = error.__context__
-            if not isinstance(cause, _BadRequestError):
-                raise
-            self._refuse(cause.status, cause.message)
-            return
         except httptools.HttpParserError as error:
-            self._refuse(400, f"malformed HTTP: {error}")
+            self._parsing_failed(error)
             return
         self._without_progress = 0 if self._progress else self._without_progress + len(data)
         if self._without_progress > self.app.max_head:
             self._refuse(431, f"the request head is longer than {self.app.max_head} bytes")
-        elif self._waiting and self._reading and self.transport is not None:
+        elif self._waiting and self._reading and self.transport is not None and self._enough_wait():
             self._reading = False
             self.transport.pause_reading()
+
+    def _parsing_failed(self, error: httptools.HttpParserError) -> None:
+        if self._broken:  # the last request is here; what follows it is nobody's
+            return
+        if not isinstance(error, httptools.HttpParserCallbackError):
+            self._refuse(400, f"malformed HTTP: {error}")
+        elif isinstance(error.__context__, BadRequestError):
+            self._refuse(error.__context__.status, error.__context__.message)
+        else:
+            raise error
+
+    def _enough_wait(self) -> bool:
+        return (
+            len(self._waiting) >= MAX_PIPELINED // 2
+            or sum(len(request.body) for request in self._waiting) >= WAITING_BYTES
+        )
 
     # httptools callbacks
 
     def on_message_begin(self) -> None:
         """A request begins."""
+        if self._broken:
+            raise BadRequestError(400, "a request follows the last one")
         self._in_head, self._head_size, self.t0 = True, 0, self.loop.time()
         self._headers, self._url, self._body = {}, b"", b""
 
@@ -171,42 +196,25 @@ class Connection(asyncio.Protocol):
         if not self._in_head:  # a trailer must not pass for a header
             return
         name = name.lower()
-        if name in self._headers and name in (b"content-length", b"transfer-encoding", b"host"):
-            raise _BadRequestError(400, f"{name.decode('latin1')} stands twice")
+        if name in self._headers and name in ONCE:
+            raise BadRequestError(400, f"{name.decode('latin1')} stands twice")
         if b"\r" in value or b"\n" in value or b"\0" in value:
-            raise _BadRequestError(400, "a header value holds a control character")
+            raise BadRequestError(400, "a header value holds a control character")
         self._headers[name] = value
 
     def _measure_head(self, size: int) -> None:
         self._head_size += size
         if self._head_size > self.app.max_head:
-            raise _BadRequestError(431, f"the request head is longer than {self.app.max_head} bytes")
+            raise BadRequestError(431, f"the request head is longer than {self.app.max_head} bytes")
 
     def on_headers_complete(self) -> None:
         """The head is whole: refuse what can be refused before the body."""
-        headers = self._headers
         self._in_head, self._progress = False, True
         version = self._parser.get_http_version()
-        if version not in ("1.0", "1.1"):
-            raise _BadRequestError(505, f"HTTP/{version} is not served")
         if self._parser.should_upgrade():  # httptools would take its body for the other protocol
-            raise _BadRequestError(400, "protocol upgrades are not served")
-        if version == "1.1" and b"host" not in headers:
-            raise _BadRequestError(400, "the Host header is missing")
-        encoding = headers.get(b"transfer-encoding")
-        if encoding is not None and (
-            b"content-length" in headers or encoding.strip().lower() != b"chunked" or version == "1.0"
-        ):
-            raise _BadRequestError(
-                400, "Transfer-Encoding other than chunked, together with Content-Length, or in HTTP/1.0"
-            )
-        length = int(headers.get(b"content-length", b"0"))
-        if length > self.app.max_body:
-            raise _BadRequestError(413, f"the body is longer than {self.app.max_body} bytes")
-        expect = headers.get(b"expect")
-        if expect is not None:
-            if expect.strip().lower() != b"100-continue":
-                raise _BadRequestError(417, "only `Expect: 100-continue` is served")
+            raise BadRequestError(400, "protocol upgrades are not served")
+        check_head(self._parser.get_method(), version, self._headers, self.app.max_body)
+        if b"expect" in self._headers:
             self._continue = version == "1.1"
             self._go_on()
 
@@ -220,7 +228,7 @@ class Connection(asyncio.Protocol):
         """A part of the body."""
         self._progress = True
         if len(self._body) + len(data) > self.app.max_body:
-            raise _BadRequestError(413, f"the body is longer than {self.app.max_body} bytes")
+            raise BadRequestError(413, f"the body is longer than {self.app.max_body} bytes")
         if not self._body:
             self._body = data
         elif isinstance(self._body, bytes):  # many small chunks must not cost an object each
@@ -231,7 +239,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """A request is whole: serve it, or let it wait for the one before."""
         self._progress = True
-        path, query = _target(self._url)
+        path, query = split_target(self._url)
         http10 = self._parser.get_http_version() == "1.0"
         request = Incoming(
             self._parser.get_method().decode("latin1"),
@@ -246,9 +254,10 @@ class Connection(asyncio.Protocol):
         self._body = b""
         self.t0 = 0.0
         self._continue = False
+        self._broken = not request.keep_alive
         if self._busy:
             if len(self._waiting) >= MAX_PIPELINED:
-                raise _BadRequestError(400, f"more than {MAX_PIPELINED} pipelined requests")
+                raise BadRequestError(400, f"more than {MAX_PIPELINED} pipelined requests")
             self._waiting.append(request)
         else:
             self._serve(request)
@@ -317,13 +326,24 @@ class Connection(asyncio.Protocol):
             transport.close()
 
     def check_time(self, now: float) -> None:
-        """Close what came too slowly or has been idle for too long."""
+        """Close what came too slowly, has been idle for too long, or does not read its answer."""
+        if self.transport is not None and (self.slow or self.transport.is_closing()):
+            self._check_reading(now)
         if self._busy or self._broken or self.transport is None:
             return
         if self.t0 and now - self.t0 > (HEAD_S if self._in_head else BODY_S):
             self._refuse(408, "the request came too slowly")
         elif not self.t0 and now - self._idle_t > IDLE_S:
             self.transport.close()
+
+    def _check_reading(self, now: float) -> None:
+        """Cut a client that reads nothing; while it is slow, or the connection closing, nothing is added."""
+        unsent = self.transport.get_write_buffer_size()
+        if unsent < self._unsent or self._sent_t == 0:
+            self._sent_t = now
+        self._unsent = unsent
+        if now - self._sent_t > SEND_S:
+            self.transport.abort()
 
     def shut(self) -> None:
         """Close when the present answer is out; at once when there is none."""
@@ -336,52 +356,3 @@ class Connection(asyncio.Protocol):
         """Close at once."""
         if self.transport is not None:
             self.transport.abort()
-
-
-def _target(url: bytes) -> tuple[str, str]:
-    """Path and query of a request's target, which a proxy's client may have sent with its host."""
-    if url[:7].lower() == b"http://":
-        url = url[7:]
-        url = url[max(url.find(b"/"), 0) :]
-    path, _, query = url.decode("latin1").partition("?")
-    return path, query
-
-
-class _BadRequestError(Exception):
-    """A request that is refused while it is read."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status, self.message = status, message
-
-
-def head(status: int, kind: bytes, headers: bytes, length: int, keep_alive: bool) -> bytes:
-    """A response head; `headers` are whole lines with their CRLF."""
-    return b"HTTP/1.1 %d %s\r\ncontent-type: %s\r\ncontent-length: %d\r\n%s%s\r\n" % (
-        status,
-        REASONS.get(status, "Status").encode(),
-        kind,
-        length,
-        headers,
-        b"" if keep_alive else b"connection: close\r\n",
-    )
-
-
-def error_body(
-    status: int, message: str, *, kind: str = "", param: str | None = None, code: str | None = None
-) -> bytes:
-    """An error as OpenAI's clients read it: `{"error": {message, type, param, code}}`."""
-    kind = kind or _KINDS.get(status, "InternalServerError" if status >= 500 else "BadRequestError")
-    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": code or status}})
-
-
-_KINDS = {
-    400: "BadRequestError",
-    401: "AuthenticationError",
-    403: "PermissionDeniedError",
-    404: "NotFoundError",
-    405: "MethodNotAllowed",
-    429: "RateLimitError",
-    503: "ServiceUnavailableError",
-    504: "TimeoutError",
-}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from narwhal.router.http import BODY_S, HEAD_S, IDLE_S, Connection, Incoming
+from narwhal.router.http import BODY_S, HEAD_S, IDLE_S, SEND_S, WAITING_BYTES, Connection, Incoming
 from tests.router.harness import post
 
 
@@ -29,6 +29,9 @@ class Transport:
         self.written = b""
         self.closed = False
         self.ended = False
+        self.cut = False
+        self.reading = True
+        self.unsent = 0
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -45,11 +48,23 @@ class Transport:
     def is_closing(self) -> bool:
         return self.closed
 
+    def abort(self) -> None:
+        self.closed = self.cut = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
 
 class App:
     """Answers at once, or not at all."""
 
-    max_body = 10_000
+    max_body = 100_000
     max_head = 1_000
 
     def __init__(self) -> None:
@@ -120,3 +135,68 @@ def test_a_request_that_is_being_served_is_left_alone(parts: Parts) -> None:
     connection.check_time(clock.now)
     assert transport.written == b""
     assert not transport.closed
+
+
+def test_a_client_that_reads_nothing_is_cut_and_one_that_reads_a_little_is_not(parts: Parts) -> None:
+    connection, clock, transport, app = parts
+    app.answers = False
+    connection.data_received(REQUEST)
+    transport.unsent = 100_000
+    connection.pause_writing()
+    for _ in range(5):
+        clock.now += SEND_S - 1
+        transport.unsent -= 1
+        connection.check_time(clock.now)
+    assert not transport.cut
+    clock.now += SEND_S + 1
+    connection.check_time(clock.now)
+    assert transport.cut
+
+
+def test_nor_does_a_client_that_reads_nothing_keep_a_closing_connection(parts: Parts) -> None:
+    connection, clock, transport, _ = parts
+    connection.data_received(post({"prompt": "hello"}, extra="Connection: close\r\n"))
+    transport.unsent = 100
+    assert transport.closed
+    connection.check_time(clock.now)
+    clock.now += SEND_S - 1
+    connection.check_time(clock.now)
+    assert not transport.cut
+    clock.now += 2
+    connection.check_time(clock.now)
+    assert transport.cut
+
+
+def test_a_client_that_ends_its_side_while_it_waits_has_left(parts: Parts) -> None:
+    connection, _, transport, app = parts
+    connection.eof_received()
+    assert not transport.cut  # the transport closes by itself, once everything is out
+    app.answers = False
+    connection.data_received(REQUEST)
+    connection.eof_received()
+    assert transport.cut
+
+
+def test_reading_goes_on_until_enough_requests_wait(parts: Parts) -> None:
+    """Who reads on hears of it when the client leaves."""
+    connection, _, transport, app = parts
+    app.answers = False
+    for _ in range(3):
+        connection.data_received(REQUEST)
+    assert transport.reading
+    connection.data_received(post({"prompt": "x" * WAITING_BYTES}))
+    assert not transport.reading
+    for _ in range(3):
+        connection.respond(200, b"{}")
+    assert transport.reading
+
+
+def test_reading_stops_at_many_requests_however_small(parts: Parts) -> None:
+    connection, _, transport, app = parts
+    app.answers = False
+    sent = 0
+    while transport.reading:
+        connection.data_received(REQUEST)
+        sent += 1
+    assert 4 < sent <= 10
+    assert not transport.written

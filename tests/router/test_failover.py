@@ -32,8 +32,9 @@ from tests.router.streams import BODY, events, stream
 
 @pytest.mark.parametrize("leg", ["leg_1", "leg_2"])
 @pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("behind", [0, 3], ids=["alone", "pipelined"])
 def test_when_the_client_leaves_its_engine_hears_of_it(
-    router: Router, prefill: FakeEngine, decode: FakeEngine, leg: str, streamed: bool
+    router: Router, prefill: FakeEngine, decode: FakeEngine, leg: str, streamed: bool, behind: int
 ) -> None:
     engine = prefill if leg == "leg_1" else decode
 
@@ -45,7 +46,7 @@ def test_when_the_client_leaves_its_engine_hears_of_it(
     setattr(engine, leg, wait)
     before = router.state()["counts"]["cancelled"]
     sock = router.connect()
-    sock.sendall(post({**BODY, "stream": streamed}))
+    sock.sendall(post({**BODY, "stream": streamed}) + post(BODY) * behind)
     eventually(lambda: len(engine.generations) == 1, leg)
     if streamed and leg == "leg_2":
         read_until(sock, b" a")

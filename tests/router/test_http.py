@@ -169,54 +169,6 @@ def exchange_despite_reset(router: Router, data: bytes) -> bytes:
         return read_all(sock)
 
 
-GET = b"GET /health HTTP/1.1\r\n"
-SMUGGLED = b"GET /health HTTP/1.1\r\nHost: y\r\n\r\n"
-POST = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        POST
-        + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: y\r\n\r\n",
-        POST
-        + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: y\r\n\r\n",
-        POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcde",
-        POST + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\nabcde",
-        POST + b"Content-Length: 5, 5\r\n\r\nabcde",
-        POST + b"Content-Length: +5\r\n\r\nabcde",
-        POST + b"Content-Length: -5\r\n\r\n",
-        POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-        POST + b"Transfer-Encoding: xchunked\r\n\r\n",
-        POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
-        POST + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n",
-        GET + b"Host: x\r\nA: b\r\n c\r\n\r\n",
-        GET + b"Host: x\r\nA: b\rc\r\n\r\n",
-        GET + b"Host : x\r\n\r\n",
-        GET + b"Host: x\r\nA: b\0c\r\n\r\n",
-        GET + b"Host: x\r\nHost: y\r\n\r\n",
-        GET + b"\r\n",
-        b"GET /health HTTP/1.1\nHost: x\n\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01",
-        b"get /health HTTP/1.1\r\nHost: x\r\n\r\n",
-    ],
-)
-def test_what_two_parsers_might_read_in_two_ways_is_refused_and_the_connection_closed(
-    router: Router, data: bytes
-) -> None:
-    answer = exchange(router, data)
-    assert answer.count(b"HTTP/1.1 ") == 1
-    assert answer.startswith(b"HTTP/1.1 400")
-    assert error(answer)["code"] == 400
-
-
-def test_other_protocols_are_not_switched_to(router: Router) -> None:
-    head = GET + b"Host: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
-    answer = exchange(router, head)
-    assert answer.count(b"HTTP/1.1 ") == 1
-    assert b"101" not in answer.split(b"\r\n")[0]
-
-
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded"])
 def test_only_json_is_taken(router: Router, kind: str) -> None:
     status, _, body = router.send("POST", "/v1/completions", BODY, {"content-type": kind})

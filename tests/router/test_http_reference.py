@@ -45,6 +45,7 @@ def test_the_limits_are_the_code_s() -> None:
     assert f"{http.HEAD_S:g} s for its head, {http.BODY_S:g} s for all of it" in PAGE
     assert f"closed after {http.IDLE_S:g} s of silence" in PAGE
     assert f"up to {http.MAX_PIPELINED} requests wait" in PAGE
+    assert f"reads nothing for {http.SEND_S:g} s" in PAGE
 
 
 def test_every_admin_route_that_is_listed_is_there(router: Router) -> None:

@@ -1,0 +1,41 @@
+"""What the router itself answers with: response heads, and errors as OpenAI's clients read them."""
+
+from http import HTTPStatus
+
+import msgspec
+
+REASONS = {status.value: status.phrase for status in HTTPStatus}
+
+
+def head(status: int, kind: bytes, headers: bytes, length: int, keep_alive: bool) -> bytes:
+    """A response head; `headers` are whole lines with their CRLF."""
+    return b"HTTP/1.1 %d %s\r\ncontent-type: %s\r\ncontent-length: %d\r\n%s%s\r\n" % (
+        status,
+        REASONS.get(status, "Status").encode(),
+        kind,
+        length,
+        headers,
+        b"" if keep_alive else b"connection: close\r\n",
+    )
+
+
+def error_body(
+    status: int, message: str, *, kind: str = "", param: str | None = None, code: str | None = None
+) -> bytes:
+    """An error as OpenAI's clients read it: `{"error": {message, type, param, code}}`."""
+    kind = kind or _KINDS.get(status, "InternalServerError" if status >= 500 else "BadRequestError")
+    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": code or status}})
+
+
+_KINDS = {
+    400: "BadRequestError",
+    401: "AuthenticationError",
+    403: "PermissionDeniedError",
+    404: "NotFoundError",
+    405: "MethodNotAllowed",
+    429: "RateLimitError",
+    501: "NotImplementedError",
+    503: "ServiceUnavailableError",
+    504: "TimeoutError",
+    505: "BadRequestError",
+}
