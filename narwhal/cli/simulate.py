@@ -1,12 +1,10 @@
 """`narwhal simulate`: what policies would make of traffic, decided by the code that serves."""
 
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from narwhal.cli import simulate_options as o
 from narwhal.cli.app import progress, verb
 from narwhal.cli.output import CommandError, Problem, Result
 from narwhal.cli.validate import source_problem
@@ -14,19 +12,14 @@ from narwhal.cli.validate import source_problem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
-class Admission(StrEnum):
-    """How requests are admitted."""
-
-    open = "open"
-    predictive = "predictive"
+    from narwhal.simulate import Ask, Prepared
 
 
 @contextmanager
 def _problems() -> "Iterator[None]":
     """Errors of the room as problems of the command line."""
     from narwhal.fleet import FleetError, ProfileError, SourceError
-    from narwhal.simulate import PlotError, PolicyError, ReplayError, TraceError, TrafficError
+    from narwhal.simulate import PlotError, PolicyError, ReplayError, TraceError, TrafficError, TuneError
 
     try:
         yield
@@ -35,58 +28,35 @@ def _problems() -> "Iterator[None]":
         raise CommandError(*found) from error
     except SourceError as error:
         raise CommandError(source_problem(error)) from error
-    except (ProfileError, PolicyError, TraceError, TrafficError, PlotError, ReplayError) as error:
+    except (ProfileError, PolicyError, TraceError, TrafficError, PlotError, ReplayError, TuneError) as error:
         code = type(error).__name__.removesuffix("Error").lower()
         raise CommandError(Problem(code, str(error), hint="narwhal simulate --help")) from error
 
 
 @verb("simulate")
 def simulate(
-    fleet: Annotated[
-        Path | None, typer.Argument(help="Fleet file; without it, --curves and --engines are needed.")
-    ] = None,
-    policy: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Policies, separated by commas; default: reactive,static.")
-    ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(help="Traffic of a trace: Azure 2023, BurstGPT or ServeGen CSV, Mooncake JSONL, own journal."),
-    ] = None,
-    mix: Annotated[
-        str | None,
-        typer.Option(metavar="MIX", help="Synthetic traffic instead of a trace, such as turning:code,reas:60."),
-    ] = None,
-    bodies: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder of the Azure 2023 files to draw code and conv from.")
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Requests per second; default: the trace's, else 70 % of what fits.")
-    ] = None,
-    seconds: Annotated[float | None, typer.Option(min=40, help="Length; default: the whole trace, else 600.")] = None,
-    compress: Annotated[float, typer.Option(min=0.001, help="Run the trace this many times as fast.")] = 1.0,
-    seeds: Annotated[str, typer.Option(metavar="NUMBERS", help="Seeds, separated by commas.")] = "11,12,13",
-    goodput: Annotated[
-        bool, typer.Option("--goodput", help="Also search the highest rate at which 90 % meet both targets.")
-    ] = False,
-    curves: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="Engine curves: a shipped profile's name, or a file.")
-    ] = None,
-    engines: Annotated[
-        int | None, typer.Option(min=2, max=256, help="Number of engines, without a fleet file.")
-    ] = None,
-    split: Annotated[str | None, typer.Option(metavar="SPLIT", help="Split at the start, such as 5p3d.")] = None,
-    admission: Annotated[Admission | None, typer.Option(help="Admission; default: the fleet file's.")] = None,
-    replay: Annotated[
-        Path | None,
-        typer.Option(
-            help="A router's events.jsonl: are its decisions reproduced? With --policy: what would others have done?"
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Write split and attainment over time to this picture (needs the plots extra).")
-    ] = None,
+    fleet: o.FleetArgument = None,
+    policy: o.PolicyOption = None,
+    trace: o.TraceOption = None,
+    mix: o.MixOption = None,
+    bodies: o.BodiesOption = None,
+    rate: o.RateOption = None,
+    seconds: o.SecondsOption = None,
+    compress: o.CompressOption = 1.0,
+    seeds: o.SeedsOption = "11,12,13",
+    goodput: o.GoodputOption = False,
+    curves: o.CurvesOption = None,
+    engines: o.EnginesOption = None,
+    split: o.SplitOption = None,
+    admission: o.AdmissionOption = None,
+    replay: o.ReplayOption = None,
+    plot: o.PlotOption = None,
+    tune: o.TuneOption = None,
+    tune_on: o.TuneOnOption = None,
+    report_on: o.ReportOnOption = None,
+    budget: o.BudgetOption = 60,
 ) -> Result:
-    """Compare policies on simulated engines.
+    """Compare policies on simulated engines, or tune the controller's parameters.
 
     Needed: one of --trace, --mix and --replay; except with --replay also a fleet file, or --curves and --engines.
 
@@ -95,36 +65,59 @@ def simulate(
     The first 30 seconds are not scored; attainment counts all offered requests.
 
     Example: narwhal simulate --curves 8b-h100 --engines 8 --mix turning:code,reas:60 --policy static:5p3d,projection
+
+    Example: narwhal simulate fleet.yaml --mix turning:code,reas:60 --tune controller.reactive.act_at=0.5..1
     """
     from narwhal import simulate as room
 
-    if fleet is not None and engines is not None:
-        hint = "leave out --engines, or the fleet file"
-        raise CommandError(Problem("usage", "--engines is for a run without a fleet file", hint=hint))
+    _together(fleet=fleet, engines=engines, replay=replay, plot=plot, tune=tune, tune_on=tune_on, report_on=report_on)
     with _problems():
         if plot is not None:
             room.check_plot(plot)
         if replay is not None and policy is None:
             return _replayed(replay)
-        if replay is not None:
-            scenario, recorded_rps = room.recorded_scenario(replay)
-            prepared = room.Prepared(replay.name, scenario, recorded_rps, recorded_rps)
-        else:
-            ask = room.Ask(
-                fleet, trace, mix, bodies, seconds, compress, curves, engines, split, admission and admission.value
-            )
-            prepared = room.prepare(ask)
-        run_rps = rate or prepared.rate_rps
-        results = room.compare(
-            prepared.scenario,
-            [room.parse_policy(text.strip()) for text in (policy or "reactive,static").split(",")],
-            _seeds(seeds),
-            rate_rps=run_rps,
-            guess_rps=prepared.full_rps if goodput else None,
-            say=progress().say,
+        ask = room.Ask(
+            fleet, trace, mix, bodies, seconds, compress, curves, engines, split, admission and admission.value
         )
-        if plot is not None:
-            room.draw(results, plot)
+        if tune:
+            return _tuned(ask, tune, tune_on or [], report_on or [], _seeds(seeds), policy, rate, budget, goodput)
+        prepared = _recorded(replay) if replay is not None else room.prepare(ask)
+        return _compared(prepared, policy or "reactive,static", _seeds(seeds), rate, goodput, plot)
+
+
+def _together(**given: Any) -> None:
+    """Raise `CommandError` for options that exclude or need each other."""
+
+    def refuse(message: str, hint: str) -> None:
+        raise CommandError(Problem("usage", message, hint=hint))
+
+    if given["fleet"] is not None and given["engines"] is not None:
+        refuse("--engines is for a run without a fleet file", "leave out --engines, or the fleet file")
+    if given["tune"]:
+        for name in ("replay", "plot"):
+            if given[name] is not None:
+                refuse(f"--{name} does not go with --tune", f"leave out --{name}")
+    elif given["tune_on"] or given["report_on"]:
+        refuse("--tune-on and --report-on need --tune", "add --tune controller.KEY=LOW..HIGH")
+
+
+def _compared(
+    prepared: "Prepared", policies: str, seeds: list[int], rate: float | None, goodput: bool, plot: Path | None
+) -> Result:
+    """Run policies side by side."""
+    from narwhal import simulate as room
+
+    run_rps = rate or prepared.rate_rps
+    results = room.compare(
+        prepared.scenario,
+        [room.parse_policy(text.strip()) for text in policies.split(",")],
+        seeds,
+        rate_rps=run_rps,
+        guess_rps=prepared.full_rps if goodput else None,
+        say=progress().say,
+    )
+    if plot is not None:
+        room.draw(results, plot)
     count = len(prepared.scenario.engines)
     reference = results.get("clairvoyant")
     data: dict[str, Any] = {
@@ -133,6 +126,34 @@ def simulate(
     }
     title = f"{prepared.name} at {run_rps:.2f} requests/s on {count} engines"
     return Result(data=data, artifacts=[str(plot)] if plot else [], text=room.table(results, title))
+
+
+def _tuned(
+    ask: "Ask",
+    parameters: list[str],
+    tune_on: list[str],
+    report_on: list[str],
+    seeds: list[int],
+    policy: str | None,
+    rate: float | None,
+    budget: int,
+    goodput: bool,
+) -> Result:
+    """Search parameters of the controller."""
+    from narwhal import simulate as room
+
+    asked = room.TuneAsk(ask, parameters, tune_on, report_on, seeds, policy, rate, budget, goodput)
+    tuned = room.answer(asked, progress().say)
+    status = "interrupted" if tuned.interrupted else "success"
+    return Result(status, data={"tune": room.tuned_data(tuned)}, text=room.tuned_text(tuned))
+
+
+def _recorded(path: Path) -> "Prepared":
+    """Recorded traffic, for other policies to serve."""
+    from narwhal import simulate as room
+
+    scenario, recorded_rps = room.recorded_scenario(path)
+    return room.Prepared(path.name, scenario, recorded_rps, recorded_rps)
 
 
 def _replayed(path: Path) -> Result:

@@ -1,8 +1,10 @@
 """Checking fleet files: YAML, schema and meaning in one run."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from narwhal.fleet.draft import draft_fleet
 from narwhal.fleet.facts import Facts
@@ -53,6 +55,12 @@ def check_source(source: Source) -> Checked:
         findings += run_rules(source, Facts(draft_fleet(source.data, shape.broken)))
     findings.sort(key=lambda f: (f.line, f.column, f.id))
     return Checked(source, None if findings else shape.fleet, tuple(findings), older)
+
+
+def check_section(data: Mapping[str, Any]) -> list[Finding]:
+    """What the rules find in some sections of a fleet file, whose shape is right; rules that need others are silent."""
+    source = parse_source(json.dumps(data), "fleet.yaml")
+    return run_rules(source, Facts(draft_fleet(source.data, ())))
 
 
 def fleet_files(names: Iterable[str]) -> list[str]:

@@ -1,14 +1,15 @@
 """What would happen: a discrete-event fleet that drives the controller that serves.
 
 `prepare` makes a scenario of what a user asks for, `compare` runs policies on it side by side, `replay` runs a
-router's own events through control again. The engine model stands in `engine.py`, the event loop in
-`simulation.py`.
+router's own events through control again, `answer` searches parameters of the controller. The engine model stands in
+`engine.py`, the event loop in `simulation.py`.
 """
 
 from narwhal.simulate.bodies import TrafficError
 from narwhal.simulate.compare import Figures, compare, table
 from narwhal.simulate.faults import Fault
 from narwhal.simulate.fluid import work_of
+from narwhal.simulate.parameters import TuneError
 from narwhal.simulate.plot import PlotError, check_plot, draw
 from narwhal.simulate.policies import Policy, PolicyError, parse_policy
 from narwhal.simulate.prepare import Ask, Prepared, prepare
@@ -16,6 +17,9 @@ from narwhal.simulate.replay import ReplayError, recorded_scenario, replay, sett
 from narwhal.simulate.scenario import Outcome, Scenario, goodput, run
 from narwhal.simulate.simulation import EngineSetup, Simulation
 from narwhal.simulate.traces import TraceError, read_trace
+from narwhal.simulate.tune import Tuned
+from narwhal.simulate.tune_report import tuned_data, tuned_text
+from narwhal.simulate.tuning import TuneAsk, answer
 from narwhal.simulate.workload import Workload
 
 __all__ = [
@@ -33,7 +37,11 @@ __all__ = [
     "Simulation",
     "TraceError",
     "TrafficError",
+    "TuneAsk",
+    "TuneError",
+    "Tuned",
     "Workload",
+    "answer",
     "check_plot",
     "compare",
     "draw",
@@ -46,5 +54,7 @@ __all__ = [
     "run",
     "settings_document",
     "table",
+    "tuned_data",
+    "tuned_text",
     "work_of",
 ]

@@ -118,6 +118,11 @@ def table(results: Mapping[str, Figures], title: str, *, width: int = 110) -> st
         row.append(f"{_text(data['adapt_mean_s'], '.0f')}/{_text(data['adapt_max_s'], '.0f')}")
         row += [_text(data["regret"], ".3f")] if reference is not None else []
         grid.add_row(*row)
+    return shown(grid, width=width)
+
+
+def shown(grid: Table, *, width: int) -> str:
+    """A table as plain text."""
     out = io.StringIO()
     Console(file=out, width=width, color_system=None).print(grid)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())

@@ -49,6 +49,8 @@ class Prepared:
     """The rate to run at unless another is asked for."""
     full_rps: float
     """The rate at which the fleet would be full by fluid measure."""
+    own_arrivals: bool = False
+    """It is a trace: at its own rate its requests are the same with every seed."""
 
 
 def prepare(ask: Ask) -> Prepared:
@@ -71,7 +73,8 @@ def prepare(ask: Ask) -> Prepared:
         raise TrafficError("give one of --trace FILE and --mix, such as --mix turning:code,reas:60")
     if ask.trace is not None:
         traffic, full_rps, rate_rps = trace_traffic(ask.trace, engines, settings, ask.seconds, ask.compress)
-        return Prepared(ask.trace.name, Scenario(tuple(engines), settings, traffic), rate_rps, full_rps)
+        scenario = Scenario(tuple(engines), settings, traffic)
+        return Prepared(ask.trace.name, scenario, rate_rps, full_rps, own_arrivals=True)
     seconds = ask.seconds or DEFAULT_SECONDS
     traffic, full_rps = mix_traffic(ask.mix or "", engines, settings, seconds, ask.bodies)
     return Prepared(ask.mix or "", Scenario(tuple(engines), settings, traffic), DEFAULT_LOAD * full_rps, full_rps)
