@@ -38,8 +38,19 @@ def _matplotlib() -> Any:
 
 def draw(results: Mapping[str, Figures], path: Path) -> None:
     """Draw the first run of each policy to `path` (PNG, SVG or PDF by its suffix). Raises `PlotError`."""
-    pyplot = _matplotlib().pyplot
-    figure, (above, below) = pyplot.subplots(2, 1, sharex=True, figsize=(10, 6))
+    figure = picture(results)
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise PlotError(f"{path}: cannot write the picture: {why}") from error
+    finally:
+        _matplotlib().pyplot.close(figure)
+
+
+def picture(results: Mapping[str, Figures]) -> Any:
+    """The figure: attainment of each window above, prefill engines over time below. Raises `PlotError`."""
+    figure, (above, below) = _matplotlib().pyplot.subplots(2, 1, sharex=True, figsize=(10, 6))
     for name, figures in results.items():
         run = figures.runs[0]
         points = [(place * WINDOW_S, value) for place, value in enumerate(run.score.windows) if value is not None]
@@ -52,10 +63,4 @@ def draw(results: Mapping[str, Figures], path: Path) -> None:
     above.legend()
     below.set_ylabel("prefill engines")
     below.set_xlabel("seconds")
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise PlotError(f"{path}: cannot write the picture: {why}") from error
-    finally:
-        pyplot.close(figure)
+    return figure
