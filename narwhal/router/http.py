@@ -12,7 +12,7 @@ import httptools
 import msgspec
 
 from narwhal.router.replies import error_body, head
-from narwhal.router.syntax import ONCE, BadRequestError, check_head, split_target
+from narwhal.router.syntax import BadRequestError, as_headers, check_head, split_target
 
 MAX_PIPELINED = 16
 """Requests that wait on one connection before it is closed; reading stops at half of them."""
@@ -70,9 +70,10 @@ class Connection(asyncio.Protocol):
     """One client connection."""
 
     __slots__ = (
-        "_body", "_broken", "_busy", "_continue", "_head_size", "_headers", "_idle_t", "_in_head", "_no_body",
-        "_parser", "_progress", "_reading", "_refusal", "_sent_t", "_unsent", "_url", "_waiting", "_without_progress",
-        "app", "closing", "http10", "keep_alive", "loop", "serving", "slow", "t0", "transport",
+        "_body", "_broken", "_busy", "_continue", "_head_size", "_headers", "_http10", "_idle_t", "_in_head", "_lines",
+        "_max_head", "_method", "_no_body", "_parser", "_progress", "_reading", "_refusal", "_sent_t", "_unsent",
+        "_url", "_waiting", "_without_progress", "app", "closing", "http10", "keep_alive", "loop", "serving", "slow",
+        "t0", "transport",
     )  # fmt: skip
 
     def __init__(self, app: App, loop: asyncio.AbstractEventLoop) -> None:
@@ -105,8 +106,11 @@ class Connection(asyncio.Protocol):
         self._idle_t = loop.time()
         self._sent_t, self._unsent = 0.0, 0
         """When the client last read, as far as `check_time` saw, and the bytes that it had still to read then."""
+        self._max_head = app.max_head
+        self._lines: list[tuple[bytes, bytes]] = []
         self._headers: dict[bytes, bytes] = {}
-        self._url = b""
+        self._method, self._url = b"", b""
+        self._http10 = False
         self._body: bytes | bytearray = b""
 
     # Transport
@@ -183,38 +187,31 @@ class Connection(asyncio.Protocol):
         if self._broken:
             raise BadRequestError(400, "a request follows the last one")
         self._in_head, self._head_size, self.t0 = True, 0, self.loop.time()
-        self._headers, self._url, self._body = {}, b"", b""
+        self._lines, self._url, self._body = [], b"", b""
 
     def on_url(self, url: bytes) -> None:
         """A part of the target."""
         self._url += url
-        self._measure_head(len(url))
+        self._head_size += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
-        self._measure_head(len(name) + len(value) + 4)
-        if not self._in_head:  # a trailer must not pass for a header
-            return
-        name = name.lower()
-        if name in self._headers and name in ONCE:
-            raise BadRequestError(400, f"{name.decode('latin1')} stands twice")
-        if b"\r" in value or b"\n" in value or b"\0" in value:
-            raise BadRequestError(400, "a header value holds a control character")
-        self._headers[name] = value
-
-    def _measure_head(self, size: int) -> None:
-        self._head_size += size
-        if self._head_size > self.app.max_head:
-            raise BadRequestError(431, f"the request head is longer than {self.app.max_head} bytes")
+        """One header or trailer line; called for each, so all that can be is done once for all of them."""
+        self._head_size += len(name) + len(value) + 4
+        if self._head_size > self._max_head:
+            raise BadRequestError(431, f"the request head is longer than {self._max_head} bytes")
+        if self._in_head:  # a trailer must not pass for a header
+            self._lines.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The head is whole: refuse what can be refused before the body."""
         self._in_head, self._progress = False, True
-        version = self._parser.get_http_version()
-        if self._parser.should_upgrade():  # httptools would take its body for the other protocol
+        parser, headers = self._parser, as_headers(self._lines)
+        method, version = parser.get_method(), parser.get_http_version()
+        if parser.should_upgrade():  # httptools would take its body for the other protocol
             raise BadRequestError(400, "protocol upgrades are not served")
-        check_head(self._parser.get_method(), version, self._headers, self.app.max_body)
-        if b"expect" in self._headers:
+        check_head(method, version, headers, self.app.max_body)
+        self._headers, self._method, self._http10 = headers, method, version == "1.0"
+        if b"expect" in headers:
             self._continue = version == "1.1"
             self._go_on()
 
@@ -240,17 +237,10 @@ class Connection(asyncio.Protocol):
         """A request is whole: serve it, or let it wait for the one before."""
         self._progress = True
         path, query = split_target(self._url)
-        http10 = self._parser.get_http_version() == "1.0"
-        request = Incoming(
-            self._parser.get_method().decode("latin1"),
-            path,
-            query,
-            self._headers,
-            bytes(self._body),
-            self._parser.should_keep_alive() and not http10,
-            http10,
-            self.t0,
-        )
+        http10 = self._http10
+        keep_alive = not http10 and self._parser.should_keep_alive()
+        method, body = self._method.decode("latin1"), bytes(self._body)
+        request = Incoming(method, path, query, self._headers, body, keep_alive, http10, self.t0)
         self._body = b""
         self.t0 = 0.0
         self._continue = False

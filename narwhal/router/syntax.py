@@ -18,6 +18,20 @@ class BadRequestError(Exception):
         self.status, self.message = status, message
 
 
+def as_headers(lines: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Headers by lower-case name, of a repeated one the last; refused where that would choose between two."""
+    headers = {name.lower(): value for name, value in lines}
+    if len(headers) != len(lines):
+        names = [name.lower() for name, _ in lines]
+        twice = next((name for name in ONCE if names.count(name) > 1), None)
+        if twice is not None:
+            raise BadRequestError(400, f"{twice.decode('latin1')} stands twice")
+    values = b"".join([value for _, value in lines])
+    if b"\r" in values or b"\n" in values or b"\0" in values:
+        raise BadRequestError(400, "a header value holds a control character")
+    return headers
+
+
 def check_head(method: bytes, version: str, headers: dict[bytes, bytes], max_body: int) -> None:
     """Refuse what can be refused before the body. `version` is `1.1`, or what stands there instead."""
     if version not in ("1.0", "1.1"):
@@ -36,13 +50,13 @@ def check_head(method: bytes, version: str, headers: dict[bytes, bytes], max_bod
         raise BadRequestError(400, "Transfer-Encoding other than chunked, together with Content-Length, or in HTTP/1.0")
     if int(headers.get(b"content-length", b"0")) > max_body:
         raise BadRequestError(413, f"the body is longer than {max_body} bytes")
-    if headers.get(b"expect", b"100-continue").strip().lower() != b"100-continue":
+    if b"expect" in headers and headers[b"expect"].strip().lower() != b"100-continue":
         raise BadRequestError(417, "only `Expect: 100-continue` is served")
 
 
 def split_target(url: bytes) -> tuple[str, str]:
     """Path and query of a request's target, which a proxy's client may have sent with its host."""
-    absolute = _ABSOLUTE.match(url)
+    absolute = None if url.startswith(b"/") else _ABSOLUTE.match(url)
     if absolute is not None:
         url = url[absolute.end() :]
         url = url if url.startswith(b"/") else b"/" + url
