@@ -72,7 +72,10 @@ _ASK_FOR_HANDOFF = Raw(
     b'{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,'
     b'"remote_block_ids":null,"remote_host":null,"remote_port":null}'
 )
-_NOT_IN_LEG1 = ("stream_options", "min_tokens", "logprobs", "top_logprobs", "prompt_logprobs", "return_token_ids")
+_NOT_IN_LEG1 = (
+    "stream_options", "min_tokens", "logprobs", "top_logprobs", "prompt_logprobs", "return_token_ids",
+    "return_tokens_as_token_ids", "structured_outputs", "thinking_token_budget", "repetition_detection",
+)  # fmt: skip
 """Fields that a one-token prefill must not carry (`min_tokens` above 1 is a 400) or that only cost work there."""
 
 

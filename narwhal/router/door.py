@@ -9,71 +9,21 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from narwhal.router.routes import (
+    CHAT,
+    EMBEDDINGS,
+    ENCODINGS,
+    FORBIDDEN,
+    FORBIDDEN_ARGUMENTS,
+    LEAD_FRAMES,
+    RESPONSES,
+    ROUTES,
+    STATEFUL,
+    Route,
+)
+
 Body = dict[str, Raw]
 
-_COMMON = frozenset(
-    [
-        "model",
-        "stream",
-        "stream_options",
-        "max_tokens",
-        "min_tokens",
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "n",
-        "seed",
-        "stop",
-        "stop_token_ids",
-        "ignore_eos",
-        "presence_penalty",
-        "frequency_penalty",
-        "repetition_penalty",
-        "length_penalty",
-        "logit_bias",
-        "logprobs",
-        "prompt_logprobs",
-        "skip_special_tokens",
-        "spaces_between_special_tokens",
-        "include_stop_str_in_output",
-        "truncate_prompt_tokens",
-        "add_special_tokens",
-        "return_token_ids",
-        "bad_words",
-        "allowed_token_ids",
-        "response_format",
-        "structured_outputs",
-        "user",
-        "use_beam_search",
-        "best_of",
-        "vllm_xargs",
-        "detokenize",
-    ]
-)
-FIELDS = {
-    "/v1/completions": _COMMON | {"prompt", "echo", "suffix"},
-    "/v1/chat/completions": _COMMON
-    | {
-        "messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls",
-        "reasoning_effort", "include_reasoning", "add_generation_prompt", "continue_final_message", "documents",
-        "mm_processor_kwargs", "chat_template_kwargs",
-    },
-}  # fmt: skip
-"""Fields that go to an engine, by route; others are dropped, as vLLM itself ignores what it does not know."""
-
-FORBIDDEN = {
-    "kv_transfer_params": "names engines and KV blocks; only the router may say it",
-    "ec_transfer_params": "names engines and caches; only the router may say it",
-    "prompt_embeds": "embeddings as prompts are not served",
-    "chat_template": "a client's own chat template is code that would run in the engine",
-}
-"""Fields that are refused, and why."""
-FORBIDDEN_ARGUMENTS = FORBIDDEN | {"tokenize": "changes what the template's renderer returns to the engine"}
-"""Keys that are refused in `vllm_xargs` and `chat_template_kwargs`, and why."""
-
-COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
-DEFAULT_MAX_TOKENS = {COMPLETIONS: 16, CHAT: 4096}
 MAX_TOKENS = 2**31 - 1
 """What larger limits count as; engines cut them to their own."""
 _TRUE, _FALSE, _NULL = b"true", b"false", b"null"
@@ -103,6 +53,8 @@ class Parsed(msgspec.Struct):
     """Length of a prompt that came as token ids; 0: to be estimated from `prompt_bytes`."""
     role_frames: int
     """Events at the start of its stream that hold no token: a chat names the role of each choice first."""
+    forwarded: bytes = b""
+    """Header lines that go to an engine with it, each with its CRLF."""
 
 
 _decode = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -118,20 +70,25 @@ def parse(route: str, raw: bytes, model: str, media_hosts: frozenset[str]) -> Pa
         raise RefusedError(400, f"the body is not a JSON object: {error}", kind="Bad Request") from None
     _check_forbidden(body)
     _check_model(body, model)
-    fields = FIELDS[route]
-    body = {name: value for name, value in body.items() if name in fields}
-    prompt = _prompt(route, body)
-    chat = route == CHAT
-    if chat:
-        _check_media(prompt, media_hosts)
+    spec = ROUTES[route]
+    if route == RESPONSES:
+        _check_stateless(body)
+    body = {name: value for name, value in body.items() if name in spec.fields}
+    prompt = _prompt(spec, body)
+    _check_media(prompt, media_hosts)
+    if route == RESPONSES:
+        body["store"] = Raw(_FALSE)  # what is kept could not be asked for again
+    elif route == EMBEDDINGS and _set(body, "encoding_format") and _value(body, "encoding_format") not in ENCODINGS:
+        raise RefusedError(400, f"`encoding_format` must be one of {', '.join(ENCODINGS)}", param="encoding_format")
     stream = _flag(body, "stream")
-    limit = _limit(body, route)
-    prompt_bytes, prompt_tokens, several = _measure(prompt)
+    limit = _limit(body, spec)
+    prompt_bytes, prompt_tokens, several = (0, 1, False) if spec.light else _measure(prompt)
     choices = _number(body, "n")
-    whole = several or choices > 1 or _number(body, "best_of") > 1
+    whole = not spec.splits or several or choices > 1 or _number(body, "best_of") > 1
     whole = whole or _flag(body, "echo") or _flag(body, "use_beam_search") or _set(body, "prompt_logprobs")
     include_usage = _includes_usage(body, stream)
-    return Parsed(route, body, stream, include_usage, limit, whole, prompt_bytes, prompt_tokens, choices if chat else 0)
+    lead = choices if route == CHAT else LEAD_FRAMES if route == RESPONSES else 0
+    return Parsed(route, body, stream, include_usage, limit, whole, prompt_bytes, prompt_tokens, lead)
 
 
 def _check_forbidden(body: Body) -> None:
@@ -157,19 +114,36 @@ def _check_model(body: Body, model: str) -> None:
         raise RefusedError(404, message, param="model", kind="NotFoundError")
 
 
-def _prompt(route: str, body: Body) -> bytes:
-    name = "prompt" if route == "/v1/completions" else "messages"
-    if name not in body:
-        raise RefusedError(400, f"`{name}` is missing", param=name)
+def _check_stateless(body: Body) -> None:
+    """Refuse what needs an engine that keeps something between requests, or reaches out for a client."""
+    for name, why in STATEFUL.items():
+        if name in body and bytes(body[name]) not in (_NULL, _FALSE):
+            raise RefusedError(400, f"`{name}` is not served: {why}", param=name)
+    tools = _value(body, "tools") if "tools" in body else None
+    if isinstance(tools, list) and any(isinstance(tool, dict) and tool.get("type") == "mcp" for tool in tools):
+        raise RefusedError(
+            400, "tools of type `mcp` are not served: an engine would call a client's server", param="tools"
+        )
+
+
+def _prompt(spec: Route, body: Body) -> bytes:
+    names = [name for name in spec.prompts if _set(body, name)]
+    if len(names) != 1:
+        what = "is missing" if not names else f"and `{names[1]}` are given; only one of them can be the prompt"
+        raise RefusedError(400, f"`{spec.prompts[0]}` {what}", param=spec.prompts[0])
+    [name] = names
     prompt = bytes(body[name]).strip()
-    if not prompt.startswith(b"[") and (name == "messages" or not prompt.startswith(b'"')):
-        raise RefusedError(400, f"`{name}` must be a list{' or text' if name == 'prompt' else ''}", param=name)
+    text = name in ("prompt", "input")
+    if not prompt.startswith(b"[") and not (text and prompt.startswith(b'"')):
+        raise RefusedError(400, f"`{name}` must be a list{' or text' if text else ''}", param=name)
     return prompt
 
 
 def _check_media(messages: bytes, hosts: frozenset[str]) -> None:
     """Refuse media that the engine would fetch from hosts that are not listed, and embeddings in place of media."""
-    if not any(mark in messages for mark in (b"_url", b"_embeds", b"\\u")):  # an escape may spell either
+    if not messages.startswith(b"[") or not any(
+        mark in messages for mark in (b"_url", b"_embeds", b"\\u")
+    ):  # an escape may spell either
         return
     for key, value in _media(_parsed(messages, "messages")):
         if key.endswith("_embeds"):
@@ -219,11 +193,11 @@ def _measure(prompt: bytes) -> tuple[int, int, bool]:
         raise RefusedError(400, "`prompt` is neither text nor token ids", param="prompt") from None
 
 
-def _limit(body: Body, route: str) -> int:
-    for name in ("max_completion_tokens", "max_tokens"):
+def _limit(body: Body, spec: Route) -> int:
+    for name in spec.limits:
         if name in body and bytes(body[name]) != _NULL:
             return min(_number(body, name), MAX_TOKENS)
-    return DEFAULT_MAX_TOKENS[route]
+    return spec.default_max_tokens
 
 
 def _includes_usage(body: Body, stream: bool) -> bool:

@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 
 
 class _Usage(msgspec.Struct):
+    """As completions and chats say it; `/v1/responses` has names of its own."""
+
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
 
 
 class _WithUsage(msgspec.Struct):
@@ -34,8 +38,8 @@ class _WithError(msgspec.Struct):
 
 _usage = msgspec.json.Decoder(_WithUsage).decode
 _error = msgspec.json.Decoder(_WithError).decode
-_COMPLETION_TOKENS = re.compile(rb'"completion_tokens":\s*(\d{1,12})')
-_PROMPT_TOKENS = re.compile(rb'"prompt_tokens":\s*(\d{1,12})')
+_COMPLETION_TOKENS = re.compile(rb'"(?:completion|output)_tokens":\s*(\d{1,12})')
+_PROMPT_TOKENS = re.compile(rb'"(?:prompt|input)_tokens":\s*(\d{1,12})')
 
 
 class Exchange:
@@ -130,11 +134,12 @@ class Exchange:
         self.sent_t = shell.now()
         request = (
             b"POST %s HTTP/1.1\r\nhost: %s\r\ncontent-type: application/json\r\nx-request-id: %s\r\n"
-            b"content-length: %d\r\n\r\n"
+            b"%scontent-length: %d\r\n\r\n"
             % (
                 parsed.route.encode(),
                 pool.host_header,
                 self.request_id,
+                parsed.forwarded,
                 len(body),
             )
         )
@@ -253,8 +258,8 @@ class Exchange:
             self._failed("status", 200)
             return
         if usage is not None:
-            self.completion_tokens = usage.completion_tokens
-            self.prompt_tokens = self.prompt_tokens or usage.prompt_tokens
+            self.completion_tokens = usage.completion_tokens or usage.output_tokens
+            self.prompt_tokens = self.prompt_tokens or usage.prompt_tokens or usage.input_tokens
         self.first_t = self.first_t or self.shell.now()
         connection = self.connection
         self._finished()
@@ -279,14 +284,14 @@ class Exchange:
         )
 
     def _engine_error(self, status: int, body: bytes) -> None:
-        if 400 <= status < 500:
+        if 400 <= status < 500 or status == 501:  # 501: a model that cannot do what was asked
             connection = self.connection
             self.status = status
             event = LegFailed(self.shell.now(), self.number, self.leg, self.engine, "client", self.visible, status)
             self.shell.end(self, "refused", "client", event)
             if connection is not None:
                 headers = b"x-request-id: %s\r\n" % self.request_id
-                connection.respond(status, as_error(status, body), headers=headers)
+                connection.respond(status, as_error(status, body, self.parsed.route), headers=headers)
             return
         self._failed("overload" if status == 503 else "status", status)
 
@@ -343,9 +348,12 @@ class Exchange:
                 self.up.resume()
 
 
-def as_error(status: int, body: bytes) -> bytes:
+def as_error(status: int, body: bytes, route: str) -> bytes:
     """An engine's error as it is, or as OpenAI's clients read one when it has another shape."""
     try:
-        return body if isinstance(_error(body).error, dict) else error_body(status, REASONS.get(status, "Error"))
+        if isinstance(_error(body).error, dict):
+            return body
     except msgspec.DecodeError:
-        return error_body(status, REASONS.get(status, "Error"))
+        pass
+    missing = status in (404, 405, 501)
+    return error_body(status, f"the model is not served on {route}" if missing else REASONS.get(status, "Error"))

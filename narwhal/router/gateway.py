@@ -7,19 +7,23 @@ from urllib.parse import unquote
 
 import msgspec
 
-from narwhal.router.door import FIELDS, RefusedError, parse
+from narwhal.router.door import RefusedError, parse
 from narwhal.router.http import Connection, Incoming
 from narwhal.router.replies import error_body
+from narwhal.router.routes import ROUTES
 from narwhal.router.state import ready
 
 if TYPE_CHECKING:
     from narwhal.router.shell import Shell
 
+_FORWARDED = (b"traceparent", b"tracestate")
+"""Headers of a client that go on to engines: the trace that a request belongs to (W3C Trace Context)."""
+_PRINTABLE = re.compile(rb"[\x20-\x7e]{1,512}")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 
 class Gateway:
-    """The client listener: completions, chat, models, health."""
+    """The client listener: what engines serve, models, health."""
 
     def __init__(self, shell: "Shell", model: str, *, max_body: int, max_head: int, media_hosts: list[str]) -> None:
         self.shell = shell
@@ -35,7 +39,7 @@ class Gateway:
     def handle(self, connection: Connection, request: Incoming) -> None:
         """Answer one request."""
         path, method = request.path, request.method
-        if path in FIELDS:
+        if path in ROUTES:
             if method == "POST":
                 self._generate(connection, request)
             else:
@@ -83,10 +87,21 @@ class Gateway:
             body = error_body(refused.status, refused.message, kind=refused.kind, param=refused.param)
             connection.respond(refused.status, body, headers=b"x-request-id: %s\r\n" % request_id)
             return
+        parsed.forwarded = _forwarded(request.headers)
         self.shell.arrived(connection, parsed, request_id, request.arrived_t)
 
 
 _PAGES = ("/health", "/ready", "/v1/models")
+
+
+def _forwarded(headers: dict[bytes, bytes]) -> bytes:
+    """The header lines of a client that go on to engines."""
+    lines = b""
+    for name in _FORWARDED:
+        value = headers.get(name)
+        if value is not None and _PRINTABLE.fullmatch(value):
+            lines += b"%s: %s\r\n" % (name, value)
+    return lines
 
 
 def _wrong_method(connection: Connection, allowed: bytes) -> None:

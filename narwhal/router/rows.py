@@ -17,6 +17,8 @@ class RequestRow(msgspec.Struct, frozen=True, tag="request", omit_defaults=False
     """`served`, `refused`, `failed`, `cut` (ended after its first byte), `cancelled` (the client left)."""
     code: str
     """Why it was refused, failed or cut; empty when served."""
+    route: str
+    """What was asked for: `/v1/completions`, …"""
     stream: bool
     whole: bool
     prompt_tokens: int

@@ -203,6 +203,7 @@ class Shell:
                 arrived_t=exchange.arrived_t,
                 outcome=outcome,
                 code=code,
+                route=exchange.parsed.route,
                 stream=exchange.parsed.stream,
                 whole=exchange.parsed.whole,
                 prompt_tokens=exchange.prompt_tokens,

@@ -7,14 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from narwhal.router.door import DEFAULT_MAX_TOKENS, FIELDS, Parsed, RefusedError, parse
+from narwhal.router.door import Parsed, RefusedError, parse
+from narwhal.router.routes import CHAT, COMPLETIONS, DETOKENIZE, EMBEDDINGS, RESPONSES, ROUTES, STATEFUL, TOKENIZE
 
-COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 HOSTS = frozenset(["images.example.org"])
 
 
 def let_in(route: str = COMPLETIONS, **body: Any) -> Parsed:
-    body.setdefault("prompt" if route == COMPLETIONS else "messages", "hello" if route == COMPLETIONS else [_USER])
+    name = ROUTES[route].prompts[0]
+    if not any(name in body for name in ROUTES[route].prompts):
+        body[name] = [_USER] if name == "messages" else [1, 2] if name == "tokens" else "hello"
     return parse(route, json.dumps(body).encode(), "m", HOSTS)
 
 
@@ -27,7 +29,7 @@ def refused(route: str = COMPLETIONS, **body: Any) -> RefusedError:
 _USER = {"role": "user", "content": "hello"}
 
 
-@pytest.mark.parametrize("route", FIELDS)
+@pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("field", ["kv_transfer_params", "ec_transfer_params", "prompt_embeds", "chat_template"])
 def test_what_only_the_router_may_say_is_refused(route: str, field: str) -> None:
     error = refused(route, **{field: {"do_remote_prefill": True}})
@@ -144,7 +146,7 @@ def test_token_ids_are_counted_and_text_is_measured() -> None:
 
 
 def test_the_limit_is_the_one_that_vllm_takes() -> None:
-    assert let_in().max_tokens == DEFAULT_MAX_TOKENS[COMPLETIONS] == 16
+    assert let_in().max_tokens == 16
     assert let_in(max_tokens=5).max_tokens == 5
     assert let_in(CHAT, max_tokens=5, max_completion_tokens=7).max_tokens == 7
     assert let_in(max_tokens=10**30).max_tokens <= 2**31
@@ -170,11 +172,63 @@ def test_bad_bodies_are_refused_in_one_way(raw: bytes) -> None:
     assert caught.value.status == 400
 
 
+# What is passed whole to one engine
+
+PASSED = [RESPONSES, EMBEDDINGS, TOKENIZE, DETOKENIZE]
+
+
+@pytest.mark.parametrize("route", PASSED)
+def test_the_other_routes_are_not_split(route: str) -> None:
+    assert let_in(route).whole
+
+
+@pytest.mark.parametrize("field", STATEFUL)
+def test_a_response_that_needs_a_former_one_is_refused(field: str) -> None:
+    assert refused(RESPONSES, input="hello", **{field: "x"}).param == field
+    assert set(let_in(RESPONSES, input="hello", **{field: False}).body) == {"input", "store"}
+
+
+def test_no_response_is_kept_and_no_tool_reaches_out() -> None:
+    assert bytes(let_in(RESPONSES, store=True).body["store"]) == b"false"
+    assert refused(RESPONSES, tools=[{"type": "mcp", "server_url": "http://evil.example"}]).param == "tools"
+    assert let_in(RESPONSES, tools=[{"type": "function", "name": "f", "parameters": {}}]).body["tools"]
+
+
+def test_what_a_passed_request_will_cost_is_known() -> None:
+    assert let_in(RESPONSES, max_output_tokens=7).max_tokens == 7
+    assert (let_in(EMBEDDINGS, input=[1, 2, 3]).prompt_tokens, let_in(EMBEDDINGS).max_tokens) == (3, 1)
+    assert let_in(EMBEDDINGS, input=["a", "b"]).prompt_bytes == 10
+    for route in (TOKENIZE, DETOKENIZE):
+        assert (let_in(route).prompt_tokens, let_in(route).prompt_bytes, let_in(route).max_tokens) == (1, 0, 1)
+
+
+@pytest.mark.parametrize(("route", "names"), [(EMBEDDINGS, ("input", "messages")), (TOKENIZE, ("prompt", "messages"))])
+def test_a_prompt_stands_in_one_place(route: str, names: tuple[str, str]) -> None:
+    """Or else media might be looked for in one and fetched from the other."""
+    assert refused(route, **{name: [_USER] for name in names}).status == 400
+    assert refused(route, **{names[0]: None}).param == names[0]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [{"type": "input_image", "image_url": "http://evil.example/x"}, {"type": "input_file", "file_url": "file:///x"}],
+)
+def test_media_of_a_response_are_looked_at_too(part: dict[str, str]) -> None:
+    assert refused(RESPONSES, input=[{"role": "user", "content": [part]}]).status == 400
+
+
+def test_embeddings_are_json() -> None:
+    assert let_in(EMBEDDINGS, encoding_format="base64").body
+    assert refused(EMBEDDINGS, encoding_format="bytes").param == "encoding_format"
+
+
 _PLAIN = st.one_of(st.none(), st.booleans(), st.integers(-5, 2**70), st.floats(), st.text(max_size=5))
 _JSON = st.one_of(
     _PLAIN, st.lists(_PLAIN, max_size=2), st.dictionaries(st.sampled_from(["url", "a"]), _PLAIN, max_size=2)
 )
-_NAMES = st.sampled_from(sorted(FIELDS[COMPLETIONS] | FIELDS[CHAT] | {"kv_transfer_params", "vllm_xargs"}))
+_NAMES = st.sampled_from(
+    sorted(frozenset().union(*(route.fields for route in ROUTES.values())) | {"kv_transfer_params", *STATEFUL})
+)
 
 
 def outcome_of(route: str, raw: bytes) -> Parsed | int:
@@ -186,18 +240,18 @@ def outcome_of(route: str, raw: bytes) -> Parsed | int:
 
 
 @settings(deadline=None)
-@given(st.sampled_from([COMPLETIONS, CHAT]), st.dictionaries(_NAMES, _JSON, max_size=6))
+@given(st.sampled_from(list(ROUTES)), st.dictionaries(_NAMES, _JSON, max_size=6))
 def test_any_object_is_let_in_or_refused(route: str, body: dict[str, Any]) -> None:
     outcome = outcome_of(route, json.dumps(body).encode())
     if isinstance(outcome, Parsed):
-        assert set(outcome.body) <= FIELDS[route]
+        assert set(outcome.body) <= ROUTES[route].fields | {"store"}
         assert outcome.max_tokens >= 1
     else:
         assert outcome in (400, 404)
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.sampled_from([COMPLETIONS, CHAT]), st.binary(max_size=60))
+@given(st.sampled_from(list(ROUTES)), st.binary(max_size=60))
 def test_any_bytes_are_let_in_or_refused(route: str, raw: bytes) -> None:
     outcome = outcome_of(route, raw)
     assert isinstance(outcome, Parsed) or outcome in (400, 404)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from narwhal.router import http
-from narwhal.router.door import CHAT, COMPLETIONS, FIELDS, FORBIDDEN, FORBIDDEN_ARGUMENTS
+from narwhal.router.routes import CHAT, COMPLETIONS, ENCODINGS, FORBIDDEN, FORBIDDEN_ARGUMENTS, ROUTES, STATEFUL
 from tests.router.harness import FakeEngine, Router
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()
@@ -27,16 +27,18 @@ def named(text: str) -> list[str]:
     return re.findall(r"`([^`]+)`", text)
 
 
-@pytest.mark.parametrize("route", [COMPLETIONS, CHAT])
+@pytest.mark.parametrize("route", ROUTES)
 def test_the_fields_are_the_ones_that_engines_get(route: str) -> None:
-    listed = named(part("fields: both")) + named(part(f"fields: {route}"))
+    both = named(part("fields: both")) if route in (COMPLETIONS, CHAT) else []
+    listed = both + [name for name in named(part(f"fields: {route}")) if name not in ENCODINGS]
     assert len(listed) == len(set(listed))
-    assert set(listed) == FIELDS[route]
+    assert set(listed) == ROUTES[route].fields
 
 
 def test_what_is_refused_is_listed_with_its_reason() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|$", part("forbidden"), re.MULTILINE))
     assert rows == FORBIDDEN
+    assert dict(re.findall(r"^\| `(\w+)` \| (.+?) \|$", part("stateful"), re.MULTILINE)) == STATEFUL
     [further] = re.findall(r"refused there as well: (.+?)\.", PAGE)
     assert set(named(further)) == FORBIDDEN_ARGUMENTS.keys() - FORBIDDEN.keys()
 
@@ -59,7 +61,7 @@ def test_every_admin_route_that_is_listed_is_there(router: Router) -> None:
 
 def test_every_client_route_that_is_listed_is_there(router: Router, decode: FakeEngine) -> None:
     listed = re.findall(_CLIENT_ROUTE, part("clients"), re.MULTILINE)
-    assert {path for path, _ in listed} == {COMPLETIONS, CHAT, "/v1/models", "/health", "/ready"}
+    assert {path for path, _ in listed} == {*ROUTES, "/v1/models", "/health", "/ready"}
     for path, methods in listed:
         status, headers, body = router.send("DELETE", path)
         assert status == 405, path
