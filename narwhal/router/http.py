@@ -12,7 +12,7 @@ import httptools
 import msgspec
 
 from narwhal.router.replies import error_body, head
-from narwhal.router.syntax import BadRequestError, as_headers, check_head, split_target
+from narwhal.router.syntax import ONCE, BadRequestError, check_head, split_target
 
 MAX_PIPELINED = 16
 """Requests that wait on one connection before it is closed; reading stops at half of them."""
@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
     """One client connection."""
 
     __slots__ = (
-        "_body", "_broken", "_busy", "_continue", "_head_size", "_headers", "_http10", "_idle_t", "_in_head", "_lines",
+        "_body", "_broken", "_busy", "_continue", "_head_size", "_headers", "_http10", "_idle_t", "_in_head",
         "_max_head", "_method", "_no_body", "_parser", "_progress", "_reading", "_refusal", "_sent_t", "_unsent",
         "_url", "_waiting", "_without_progress", "app", "closing", "http10", "keep_alive", "loop", "serving", "slow",
         "t0", "transport",
@@ -107,7 +107,6 @@ class Connection(asyncio.Protocol):
         self._sent_t, self._unsent = 0.0, 0
         """When the client last read, as far as `check_time` saw, and the bytes that it had still to read then."""
         self._max_head = app.max_head
-        self._lines: list[tuple[bytes, bytes]] = []
         self._headers: dict[bytes, bytes] = {}
         self._method, self._url = b"", b""
         self._http10 = False
@@ -187,7 +186,7 @@ class Connection(asyncio.Protocol):
         if self._broken:
             raise BadRequestError(400, "a request follows the last one")
         self._in_head, self._head_size, self.t0 = True, 0, self.loop.time()
-        self._lines, self._url, self._body = [], b"", b""
+        self._headers, self._url, self._body = {}, b"", b""
 
     def on_url(self, url: bytes) -> None:
         """A part of the target."""
@@ -199,18 +198,22 @@ class Connection(asyncio.Protocol):
         self._head_size += len(name) + len(value) + 4
         if self._head_size > self._max_head:
             raise BadRequestError(431, f"the request head is longer than {self._max_head} bytes")
-        if self._in_head:  # a trailer must not pass for a header
-            self._lines.append((name, value))
+        if not self._in_head:  # a trailer must not pass for a header
+            return
+        name, headers = name.lower(), self._headers
+        if name in headers and name in ONCE:
+            raise BadRequestError(400, f"{name.decode('latin1')} stands twice")
+        headers[name] = value
 
     def on_headers_complete(self) -> None:
         """The head is whole: refuse what can be refused before the body."""
         self._in_head, self._progress = False, True
-        parser, headers = self._parser, as_headers(self._lines)
+        parser, headers = self._parser, self._headers
         method, version = parser.get_method(), parser.get_http_version()
         if parser.should_upgrade():  # httptools would take its body for the other protocol
             raise BadRequestError(400, "protocol upgrades are not served")
         check_head(method, version, headers, self.app.max_body)
-        self._headers, self._method, self._http10 = headers, method, version == "1.0"
+        self._method, self._http10 = method, version == "1.0"
         if b"expect" in headers:
             self._continue = version == "1.1"
             self._go_on()

@@ -6,6 +6,7 @@ METHODS = frozenset([b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OP
 """llhttp knows more, of RTSP and of WebDAV."""
 ONCE = frozenset([b"content-length", b"transfer-encoding", b"host", b"content-type", b"authorization", b"expect"])
 """Headers that two readers might take from two places."""
+_CR, _LF, _NUL = b"\r\n\0"
 _HOST = re.compile(rb"[^\x00-\x20\x7f\"#,/<>?@\\^`{|}]*")
 _ABSOLUTE = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
 
@@ -18,26 +19,15 @@ class BadRequestError(Exception):
         self.status, self.message = status, message
 
 
-def as_headers(lines: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Headers by lower-case name, of a repeated one the last; refused where that would choose between two."""
-    headers = {name.lower(): value for name, value in lines}
-    if len(headers) != len(lines):
-        names = [name.lower() for name, _ in lines]
-        twice = next((name for name in ONCE if names.count(name) > 1), None)
-        if twice is not None:
-            raise BadRequestError(400, f"{twice.decode('latin1')} stands twice")
-    values = b"".join([value for _, value in lines])
-    if b"\r" in values or b"\n" in values or b"\0" in values:
-        raise BadRequestError(400, "a header value holds a control character")
-    return headers
-
-
 def check_head(method: bytes, version: str, headers: dict[bytes, bytes], max_body: int) -> None:
     """Refuse what can be refused before the body. `version` is `1.1`, or what stands there instead."""
     if version not in ("1.0", "1.1"):
         raise BadRequestError(505, f"HTTP/{version} is not served")
     if method not in METHODS:
         raise BadRequestError(501, "this method is not served")
+    values = b"".join(headers.values())
+    if _CR in values or _LF in values or _NUL in values:
+        raise BadRequestError(400, "a header value holds a control character")
     host = headers.get(b"host")
     if host is None and version == "1.1":
         raise BadRequestError(400, "the Host header is missing")
