@@ -4,6 +4,7 @@ A body is decoded to `dict[str, Raw]`; prompts and messages are never decoded as
 """
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ Body = dict[str, Raw]
 
 MAX_TOKENS = 2**31 - 1
 """What larger limits count as; engines cut them to their own."""
+_LIST, _TEXT = b'["'
 _TRUE, _FALSE, _NULL = b"true", b"false", b"null"
 
 
@@ -57,6 +59,11 @@ class Parsed(msgspec.Struct):
     """Header lines that go to an engine with it, each with its CRLF."""
 
 
+_ONE_ENGINE = frozenset(["best_of", "echo", "use_beam_search", "prompt_logprobs"])
+"""Fields that may keep a request from being split."""
+_RARE = frozenset([*FORBIDDEN, "vllm_xargs", "chat_template_kwargs"])
+"""Fields that are looked at closely, wherever they are allowed."""
+_quoted = lru_cache(16)(msgspec.json.encode)
 _decode = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_any = msgspec.json.Decoder().decode
 _decode_ids = msgspec.json.Decoder(list[int]).decode
@@ -68,12 +75,14 @@ def parse(route: str, raw: bytes, model: str, media_hosts: frozenset[str]) -> Pa
         body = _decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RefusedError(400, f"the body is not a JSON object: {error}", kind="Bad Request") from None
-    _check_forbidden(body)
+    if not _RARE.isdisjoint(body):
+        _check_forbidden(body)
     _check_model(body, model)
     spec = ROUTES[route]
     if route == RESPONSES:
         _check_stateless(body)
-    body = {name: value for name, value in body.items() if name in spec.fields}
+    if not spec.fields.issuperset(body):
+        body = {name: value for name, value in body.items() if name in spec.fields}
     prompt = _prompt(spec, body)
     _check_media(prompt, media_hosts)
     if route == RESPONSES:
@@ -84,8 +93,7 @@ def parse(route: str, raw: bytes, model: str, media_hosts: frozenset[str]) -> Pa
     limit = _limit(body, spec)
     prompt_bytes, prompt_tokens, several = (0, 1, False) if spec.light else _measure(prompt)
     choices = _number(body, "n")
-    whole = not spec.splits or several or choices > 1 or _number(body, "best_of") > 1
-    whole = whole or _flag(body, "echo") or _flag(body, "use_beam_search") or _set(body, "prompt_logprobs")
+    whole = not spec.splits or several or choices > 1 or (not _ONE_ENGINE.isdisjoint(body) and _asks_one_engine(body))
     include_usage = _includes_usage(body, stream)
     lead = choices if route == CHAT else LEAD_FRAMES if route == RESPONSES else 0
     return Parsed(route, body, stream, include_usage, limit, whole, prompt_bytes, prompt_tokens, lead)
@@ -105,8 +113,17 @@ def _check_forbidden(body: Body) -> None:
                 raise RefusedError(400, f"`{outer}.{name}` {why}", param=outer)
 
 
+def _asks_one_engine(body: Body) -> bool:
+    return (
+        _number(body, "best_of") > 1
+        or _flag(body, "echo")
+        or _flag(body, "use_beam_search")
+        or _set(body, "prompt_logprobs")
+    )
+
+
 def _check_model(body: Body, model: str) -> None:
-    if "model" not in body:
+    if "model" not in body or bytes(body["model"]) == _quoted(model):
         return
     name = _value(body, "model")
     if name is not None and name != model:
@@ -127,24 +144,26 @@ def _check_stateless(body: Body) -> None:
 
 
 def _prompt(spec: Route, body: Body) -> bytes:
-    names = [name for name in spec.prompts if _set(body, name)]
-    if len(names) != 1:
-        what = "is missing" if not names else f"and `{names[1]}` are given; only one of them can be the prompt"
-        raise RefusedError(400, f"`{spec.prompts[0]}` {what}", param=spec.prompts[0])
-    [name] = names
-    prompt = bytes(body[name]).strip()
+    name, prompt = "", _NULL
+    for other in spec.prompts:
+        value = bytes(body[other]) if other in body else _NULL
+        if value != _NULL and name:
+            message = f"`{name}` and `{other}` are given; only one of them can be the prompt"
+            raise RefusedError(400, message, param=name)
+        if value != _NULL:
+            name, prompt = other, value
+    if not name:
+        raise RefusedError(400, f"`{spec.prompts[0]}` is missing", param=spec.prompts[0])
     text = name in ("prompt", "input")
-    if not prompt.startswith(b"[") and not (text and prompt.startswith(b'"')):
+    if prompt[0] != _LIST and not (text and prompt[0] == _TEXT):
         raise RefusedError(400, f"`{name}` must be a list{' or text' if text else ''}", param=name)
     return prompt
 
 
 def _check_media(messages: bytes, hosts: frozenset[str]) -> None:
     """Refuse media that the engine would fetch from hosts that are not listed, and embeddings in place of media."""
-    if not messages.startswith(b"[") or not any(
-        mark in messages for mark in (b"_url", b"_embeds", b"\\u")
-    ):  # an escape may spell either
-        return
+    if messages[0] != _LIST or not any(mark in messages for mark in (b"_url", b"_embeds", b"\\u")):
+        return  # an escape may spell either
     for key, value in _media(_parsed(messages, "messages")):
         if key.endswith("_embeds"):
             raise RefusedError(400, f"`{key}`: embeddings are not served", param="messages")
@@ -180,7 +199,7 @@ def _media(value: Any) -> list[tuple[str, Any]]:
 
 def _measure(prompt: bytes) -> tuple[int, int, bool]:
     """(bytes, tokens, several): a prompt of ids is counted, text is measured, a list of prompts is several."""
-    if not prompt.startswith(b"["):
+    if prompt[0] != _LIST:
         return len(prompt), 0, False
     rest = prompt[1:].lstrip()
     if rest.startswith((b'"', b"[")):
@@ -195,12 +214,14 @@ def _measure(prompt: bytes) -> tuple[int, int, bool]:
 
 def _limit(body: Body, spec: Route) -> int:
     for name in spec.limits:
-        if name in body and bytes(body[name]) != _NULL:
-            return min(_number(body, name), MAX_TOKENS)
+        if name in body and (limit := _number(body, name, 0)):
+            return limit if limit < MAX_TOKENS else MAX_TOKENS
     return spec.default_max_tokens
 
 
 def _includes_usage(body: Body, stream: bool) -> bool:
+    if "stream_options" not in body:
+        return False
     options = _value(body, "stream_options") if _set(body, "stream_options") else None
     if options is not None and not stream:  # leg 1 drops them, so only leg 2 would say it
         raise RefusedError(400, "`stream_options` are for `stream: true`", param="stream_options")
@@ -209,7 +230,9 @@ def _includes_usage(body: Body, stream: bool) -> bool:
 
 def _flag(body: Body, name: str) -> bool:
     """A flag, strictly: what vLLM would read as true must not be false here."""
-    value = bytes(body.get(name, _FALSE))
+    if name not in body:
+        return False
+    value = bytes(body[name])
     if value not in (_TRUE, _FALSE, _NULL):
         raise RefusedError(400, f"`{name}` must be true or false", param=name)
     return value == _TRUE
@@ -219,9 +242,16 @@ def _set(body: Body, name: str) -> bool:
     return name in body and bytes(body[name]) != _NULL
 
 
-def _number(body: Body, name: str) -> int:
-    """A number of at least 1, strictly, for the same reason; 1 when it is not given."""
-    value = _value(body, name) if _set(body, name) else 1
+def _number(body: Body, name: str, default: int = 1) -> int:
+    """A number of at least 1, strictly, for the same reason; the default when it is not given."""
+    if name not in body:
+        return default
+    raw = bytes(body[name])
+    if raw.isdigit() and raw != b"0":  # the common case, without a decoder
+        return int(raw)
+    if raw == _NULL:
+        return default
+    value = _parsed(raw, name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise RefusedError(400, f"`{name}` must be a whole number of at least 1", param=name)
     return value

@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -16,7 +17,7 @@ from narwhal.router.state import ready
 if TYPE_CHECKING:
     from narwhal.router.shell import Shell
 
-_FORWARDED = (b"traceparent", b"tracestate")
+_FORWARDED = frozenset([b"traceparent", b"tracestate"])
 """Headers of a client that go on to engines: the trace that a request belongs to (W3C Trace Context)."""
 _PRINTABLE = re.compile(rb"[\x20-\x7e]{1,512}")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -34,7 +35,7 @@ class Gateway:
         self._media_hosts = frozenset(host.lower() for host in media_hosts)
         self._prefix = os.urandom(6).hex().encode()
         self._count = 0
-        self._model_card = {"id": model, "object": "model", "created": 0, "owned_by": "narwhal"}
+        self._model_card = {"id": model, "object": "model", "created": int(time.time()), "owned_by": "narwhal"}
 
     def handle(self, connection: Connection, request: Incoming) -> None:
         """Answer one request."""
@@ -69,15 +70,17 @@ class Gateway:
 
     def _generate(self, connection: Connection, request: Incoming) -> None:
         request_id = request.headers.get(b"x-request-id", b"")
-        if not _REQUEST_ID.fullmatch(request_id):
+        if not request_id or not _REQUEST_ID.fullmatch(request_id):
             self._count += 1
             request_id = b"%s-%x" % (self._prefix, self._count)
         if self.shell.draining:
             headers = b"retry-after: 1\r\nx-request-id: %s\r\n" % request_id
             connection.respond(503, error_body(503, "the router is stopping", code="stopping"), headers=headers)
             return
-        kind = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if kind != b"application/json":  # as vLLM; it also keeps other sites' forms away from a loopback router
+        kind = request.headers.get(b"content-type", b"")
+        if (
+            kind != b"application/json" and kind.partition(b";")[0].strip().lower() != b"application/json"
+        ):  # as vLLM; it also keeps other sites' forms away from a loopback router
             body = error_body(400, "Unsupported Media Type: Only 'application/json' is allowed", kind="Bad Request")
             connection.respond(400, body, headers=b"x-request-id: %s\r\n" % request_id)
             return
@@ -87,7 +90,8 @@ class Gateway:
             body = error_body(refused.status, refused.message, kind=refused.kind, param=refused.param)
             connection.respond(refused.status, body, headers=b"x-request-id: %s\r\n" % request_id)
             return
-        parsed.forwarded = _forwarded(request.headers)
+        if not _FORWARDED.isdisjoint(request.headers):
+            parsed.forwarded = _forwarded(request.headers)
         self.shell.arrived(connection, parsed, request_id, request.arrived_t)
 
 
@@ -97,7 +101,7 @@ _PAGES = ("/health", "/ready", "/v1/models")
 def _forwarded(headers: dict[bytes, bytes]) -> bytes:
     """The header lines of a client that go on to engines."""
     lines = b""
-    for name in _FORWARDED:
+    for name in sorted(_FORWARDED):
         value = headers.get(name)
         if value is not None and _PRINTABLE.fullmatch(value):
             lines += b"%s: %s\r\n" % (name, value)
