@@ -23,6 +23,7 @@ check: .venv/.dev ## Lint, types, imports, unit and property tests; under three 
 	$(BIN)/mypy narwhal
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m narwhal.fleet.schemas --check
+	$(BIN)/python -m narwhal.engine.schemas --check
 	$(BIN)/pytest -q -n 2 -m 'not e2e and not packaging'
 
 e2e: .venv/.dev ## Real processes and sockets
@@ -39,6 +40,7 @@ bench-control: .venv/.dev ## The role policies side by side, into docs/performan
 
 schemas: .venv/.dev ## Write schemas/ from the models
 	$(BIN)/python -m narwhal.fleet.schemas
+	$(BIN)/python -m narwhal.engine.schemas
 	$(BIN)/python -m narwhal.router.schemas
 
 format: .venv/.dev ## Format and fix what can be fixed

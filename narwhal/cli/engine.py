@@ -9,8 +9,9 @@ from narwhal.cli.output import CommandError, Problem, Result
 
 group = typer.Typer(
     name="engine",
-    help="Engine processes: simulate.\n\nExample: narwhal engine simulate --port 8100 --side-channel-port 5600",
-    short_help="Engine processes: simulate.",
+    help="Engine processes: render, check, run, attest, digest, simulate.\n\n"
+    "Example: narwhal engine simulate --port 8100 --side-channel-port 5600",
+    short_help="Engine processes: render, check, run, attest, digest, simulate.",
     no_args_is_help=True,
 )
 app.add_typer(group)
@@ -34,6 +35,7 @@ def simulate(
     side_channel_port: Annotated[int, typer.Option(min=0, max=65535, help="Port for KV; 0: any.")] = 5600,
     side_channel_host: Annotated[str | None, typer.Option(help="Address for peers; default: --host.")] = None,
     model: Annotated[str, typer.Option(help="Name of the model.")] = "simulated",
+    alias: Annotated[list[str] | None, typer.Option("--alias", help="A further name of it; may be repeated.")] = None,
     profile: Annotated[str, typer.Option(help="Timing: a shipped profile's name, or a path.")] = "demo",
     speed: Annotated[float, typer.Option(min=0.001, help="Factor on all speeds: 2 halves every time.")] = 1.0,
     max_model_len: Annotated[int, typer.Option(min=1, help="Longest prompt plus output, in tokens.")] = 16384,
@@ -65,6 +67,7 @@ def simulate(
         side_channel_host=side_channel_host,
         side_channel_port=side_channel_port,
         model=model,
+        aliases=tuple(alias or ()),
         speed=speed,
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,

@@ -1,6 +1,20 @@
 """All verbs, by importing the modules that declare them."""
 
-from narwhal.cli import demo, dev, engine, hold, migrate, move, schema, show, simulate, status, validate, version
+from narwhal.cli import (
+    demo,
+    dev,
+    engine,
+    hold,
+    launch,
+    migrate,
+    move,
+    schema,
+    show,
+    simulate,
+    status,
+    validate,
+    version,
+)
 from narwhal.cli.app import run_app
 
 __all__ = [
@@ -8,6 +22,7 @@ __all__ = [
     "dev",
     "engine",
     "hold",
+    "launch",
     "migrate",
     "move",
     "run_app",

@@ -4,11 +4,10 @@ import os
 import signal
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 from narwhal.documents import Model
+from narwhal.engine.process import boot_id, start_ticks
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _POLL_S = 0.02
 
 
@@ -24,14 +23,8 @@ class Identity(Model):
 
 def identify(pid: int) -> Identity | None:
     """The identity of a running process; None when there is none, or only its zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = stat[stat.rindex(")") + 2 :].split()  # the name before it may hold spaces and parentheses
-    if fields[0] in ("Z", "X"):
-        return None
-    return Identity(boot_id=_BOOT_ID.read_text().strip(), pid=pid, start_ticks=int(fields[19]))
+    ticks = start_ticks(pid)
+    return None if ticks is None else Identity(boot_id=boot_id(), pid=pid, start_ticks=ticks)
 
 
 def alive(identity: Identity) -> bool:

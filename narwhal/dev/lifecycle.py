@@ -15,7 +15,7 @@ from narwhal.dev.instance import Instance
 from narwhal.dev.ports import is_free
 from narwhal.dev.process import DevProcess, Start, living, recorded, start, stop_recorded
 from narwhal.dev.template import port_taken
-from narwhal.engine import simulated_argv
+from narwhal.engine.launch import simulated_argv
 from narwhal.fleet import EngineSpec, Expanded
 from narwhal.fleet.expand import base_url
 

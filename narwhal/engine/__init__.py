@@ -1,5 +1,1 @@
-"""One inference engine: its dialect, how it is launched, and a simulated one."""
-
-from narwhal.engine.launch import simulated_argv
-
-__all__ = ["simulated_argv"]
+"""One inference engine: its dialect, how it is launched, who it is, and a simulated one."""

@@ -12,6 +12,9 @@ from msgspec import Raw
 
 Body = dict[str, Raw]
 
+GENERATION_NAME, LAUNCH_NAME = "narwhal.gen.", "narwhal.launch."
+"""How the model names begin that `narwhal engine run` adds: they tell a process's generation and launch record."""
+
 
 class Leg1Answer(msgspec.Struct, frozen=True):
     """What leg 1 tells: the handoff, to be passed on unchanged, and the true length of the prompt."""

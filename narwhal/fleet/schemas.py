@@ -1,88 +1,25 @@
-"""Generating JSON Schemas from the models: `python -m narwhal.fleet.schemas [--check]`.
+"""Generating the schemas of the fleet file and of profiles: `python -m narwhal.fleet.schemas [--check]`."""
 
-The files under `schemas/` are what editors and other tools read. They are generated, committed, and compared by a
-test, so that model and schema cannot drift apart.
-"""
-
-import json
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-from narwhal.documents import Document, data_path, write_atomically
+from narwhal.documents import Document
+from narwhal.documents.generate import render_schema, write_schemas
 from narwhal.fleet.model import Fleet
 from narwhal.fleet.profile import Profile
 
 MODELS: dict[str, type[Document]] = {"fleet": Fleet, "profile": Profile}
 """The documents whose schema is generated here."""
-BASE = "urn:narwhal:schema"
-
-
-def schema_of(name: str) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a document in `MODELS`."""
-    model = MODELS[name]
-    schema: dict[str, Any] = _clean(model.model_json_schema(by_alias=True, mode="validation"))
-    required = ["apiVersion", *schema.pop("required")]  # a document says its version, though code need not
-    head = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"{BASE}:{name}:v1",
-        "title": model.__name__,
-    }
-    return head | schema | {"required": list(dict.fromkeys(required))}
 
 
 def render(name: str) -> str:
     """The text of a generated schema file."""
-    return json.dumps(schema_of(name), indent=2, ensure_ascii=False) + "\n"
-
-
-def _clean(node: Any, *, names: bool = False) -> Any:
-    """A schema without what only makes noise in an editor; `names`: the keys are names, not keywords."""
-    if isinstance(node, list):
-        return [_clean(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    cleaned = {
-        key: value
-        if key in ("default", "examples", "const", "enum") and not names
-        else _clean(value, names=_names(key, names))
-        for key, value in node.items()
-        if names or key not in ("title", "discriminator")
-    }
-    if "patternProperties" in cleaned and not names:
-        cleaned["additionalProperties"] = False
-    return _merge_types(cleaned)
-
-
-def _names(key: str, names: bool) -> bool:
-    return not names and key in ("properties", "$defs", "patternProperties")
-
-
-def _merge_types(node: dict[str, Any]) -> dict[str, Any]:
-    """`anyOf` of bare types as one list of types, which editors show in one line."""
-    options = node.get("anyOf")
-    if isinstance(options, list) and all(isinstance(o, dict) and set(o) == {"type"} for o in options):
-        return {"type": [o["type"] for o in options]} | {k: v for k, v in node.items() if k != "anyOf"}
-    return node
+    return render_schema(name, MODELS[name])
 
 
 def main(arguments: Sequence[str]) -> int:
     """Write the schemas, or with `--check` say which are out of date."""
-    root = data_path("schemas")
-    stale = []
-    for name in MODELS:
-        path = root / name / "v1.json"
-        text = render(name)
-        if path.is_file() and path.read_text() == text:
-            continue
-        stale.append(name)
-        if "--check" not in arguments:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, text)
-    if stale and "--check" in arguments:
-        sys.stderr.write(f"out of date: {', '.join(stale)}; run `python -m narwhal.fleet.schemas`\n")
-        return 1
-    return 0
+    return write_schemas(MODELS, arguments, "python -m narwhal.fleet.schemas")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
-from narwhal.engine import simulated_argv
+from narwhal.engine.launch import simulated_argv
 from narwhal.fleet import Expanded, open_fleet
 from tests.router.harness import Router, eventually, start_router, write_fleet
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from narwhal.engine import simulated_argv
+from narwhal.engine.launch import simulated_argv
 from narwhal.fleet import open_fleet
 
 FLEET = """

@@ -143,8 +143,8 @@ def parse_ask(body: Body, *, chat: bool, settings: Settings, source: Source | No
 def check_model(body: Body, settings: Settings) -> None:
     """Refuse a model that is not served; no model at all is fine. Raises `ApiError`."""
     model = body.get("model")
-    if model is not None and model != settings.model:
-        message = f"The model `{model}` does not exist. Valid aliases: {settings.model}."
+    if model is not None and model not in settings.names:
+        message = f"The model `{model}` does not exist. Valid aliases: {', '.join(settings.names)}."
         raise ApiError(404, message, "model")
 
 

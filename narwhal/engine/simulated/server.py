@@ -161,17 +161,20 @@ class Server:
         connection.reply(200, self.engine.metrics_page().encode(), kind)
 
     def _models(self, connection: Connection, request: HttpRequest) -> None:
-        model = {
-            "id": self.settings.model,
-            "object": "model",
-            "created": self._created_s,
-            "owned_by": "vllm",
-            "root": self.settings.model,
-            "parent": None,
-            "max_model_len": self.settings.max_model_len,
-            "permission": [],
-        }
-        connection.reply(200, json_encode({"object": "list", "data": [model]}))
+        models: list[dict[str, object]] = [
+            {
+                "id": name,
+                "object": "model",
+                "created": self._created_s,
+                "owned_by": "vllm",
+                "root": self.settings.model,
+                "parent": None,
+                "max_model_len": self.settings.max_model_len,
+                "permission": [],
+            }
+            for name in self.settings.names
+        ]
+        connection.reply(200, json_encode({"object": "list", "data": models}))
 
     def _tokenize(self, connection: Connection, request: HttpRequest) -> None:
         body = parse_body(request.body, request.headers.get("content-type", "application/json"))

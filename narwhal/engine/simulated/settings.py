@@ -22,6 +22,8 @@ class Settings:
     side_channel_port: int = 5600
     """Port that peers fetch KV from; 0 lets the system choose."""
     model: str = "simulated"
+    aliases: tuple[str, ...] = ()
+    """Further names of the model."""
     speed: float = 1.0
     """Factor on all speeds: 2 halves every time."""
     max_model_len: int = 16384
@@ -53,6 +55,11 @@ class Settings:
                 f"--max-model-len {self.max_model_len} exceeds the KV cache of profile {self.profile.name} "
                 f"({room_tokens} tokens in whole blocks); lower --max-model-len"
             )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names of the model, the first being the one on metrics."""
+        return (self.model, *self.aliases)
 
     @property
     def peer_host(self) -> str:

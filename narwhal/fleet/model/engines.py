@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from narwhal.documents import Model
-from narwhal.fleet.model.values import EngineId, Port, Role, Scalar, Text
+from narwhal.fleet.model.values import EngineId, Port, Role, Scalar, Secret, Text
 
 
 class VenvRuntime(Model):
@@ -15,6 +15,10 @@ class VenvRuntime(Model):
     """A virtual environment."""
     package: Text = Field(examples=["vllm==0.26.0"])
     """Requirement that installs the engine."""
+    path: Text = "/opt/narwhal/engine"
+    """Directory of the environment on each engine host."""
+    device: Literal["cuda", "cpu"] = "cuda"
+    """What the engine computes on; `cpu` is for trying out and for tests."""
 
 
 class ContainerRuntime(Model):
@@ -86,8 +90,8 @@ class Engines(Model):
     """NIXL side-channel port of a host's engine 0; engine n has `side_channel_port_base` + n."""
     args: dict[str, Scalar] = Field(default_factory=dict, examples=[{"enforce-eager": True}])
     """Further arguments of the engine's server, without the leading dashes."""
-    env: dict[str, str] = Field(default_factory=dict)
-    """Environment variables of every engine."""
+    env: dict[str, str | Secret] = Field(default_factory=dict, examples=[{"HF_TOKEN": {"file": "/etc/narwhal/hf"}}])
+    """Environment variables of every engine; secrets as `{env: NAME}` or `{file: /path}`, read where it starts."""
     overrides: dict[EngineId, EngineOverride] = Field(default_factory=dict, examples=[{"gpu-1/0": {"pin": "prefill"}}])
     """What differs on single engines, by id."""
 
