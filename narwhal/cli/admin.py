@@ -15,25 +15,47 @@ if TYPE_CHECKING:
     from narwhal.diagnose import AdminClient
 
 RouterOption = Annotated[
-    str | None, typer.Option("--router", metavar="URL", help="Admin URL of the router: http://HOST:PORT.")
+    str | None, typer.Option("--router", metavar="URL", help="Admin URL of the router: http://HOST:PORT or unix:PATH.")
 ]
 FleetOption = Annotated[Path | None, typer.Option("--fleet", metavar="FILE", help="Fleet file whose router is meant.")]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="File with the admin token; NARWHAL_ADMIN_TOKEN holds one too."),
+]
 
 
 @contextmanager
-def router_admin(router: str | None, fleet: Path | None) -> Iterator["AdminClient"]:
+def router_admin(router: str | None, fleet: Path | None, token_file: Path | None = None) -> Iterator["AdminClient"]:
     """The router that the options, `NARWHAL_ROUTER` or the dev instance name."""
     from narwhal.dev import Instance, default_directory
-    from narwhal.diagnose import AddressError, NoRouterError, RefusedError, UnreachableError, find_router
+    from narwhal.diagnose import (
+        AddressError,
+        NoRouterError,
+        NoTokenError,
+        RefusedError,
+        UnreachableError,
+        find_router,
+    )
     from narwhal.fleet import FleetError, SourceError
 
     dev = Instance(default_directory(os.environ))
     try:
-        yield find_router(router=router, fleet=fleet, environ=os.environ, dev_fleet=dev.fleet if dev.exists else None)
+        yield find_router(
+            router=router,
+            fleet=fleet,
+            environ=os.environ,
+            dev_fleet=dev.fleet if dev.exists else None,
+            token_file=token_file,
+        )
     except NoRouterError as error:
         raise CommandError(Problem("no_router", str(error), hint="narwhal dev init && narwhal dev up")) from None
+    except NoTokenError as error:
+        hint = "give --token-file FILE, set NARWHAL_ADMIN_TOKEN, or ask on the router's own host as its user"
+        raise CommandError(Problem("token", str(error), hint=hint)) from None
     except AddressError as error:
-        raise CommandError(Problem("router", str(error), hint="write http://HOST:PORT, the admin listener's")) from None
+        raise CommandError(
+            Problem("router", str(error), hint="write http://HOST:PORT, the admin listener's, or unix:PATH")
+        ) from None
     except (FleetError, SourceError) as error:
         path = str(fleet or dev.fleet)
         raise CommandError(Problem("fleet", str(error), file=path, hint=f"narwhal validate {path}")) from None
@@ -47,7 +69,10 @@ def router_admin(router: str | None, fleet: Path | None) -> Iterator["AdminClien
         if error.status == HTTPStatus.NOT_FOUND:
             hint = "that is no admin listener: name the router's admin port (routers.admin.port; narwhal show FLEET)"
         elif error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            hint = "set NARWHAL_ADMIN_TOKEN, or give --fleet FILE, which says where the token is"
+            hint = (
+                "give --token-file FILE or set NARWHAL_ADMIN_TOKEN with a token whose scope allows it, or use the "
+                "Unix socket on the router's host: --router unix:STATE_DIR/admin-PORT.sock"
+            )
         else:
             hint = "narwhal why"
         raise CommandError(Problem("refused", str(error), hint=hint), status="failed", data=error.body) from None

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from narwhal.cli.admin import FleetOption, RouterOption, router_admin
+from narwhal.cli.admin import FleetOption, RouterOption, TokenFileOption, router_admin
 from narwhal.cli.app import verb
 from narwhal.cli.output import CommandError, Problem, Result
 
@@ -16,6 +16,7 @@ def move(
     swap: Annotated[bool, typer.Option("--swap", help="Two engines exchange their roles.")] = False,
     router: RouterOption = None,
     fleet: FleetOption = None,
+    token_file: TokenFileOption = None,
 ) -> Result:
     """Give an engine a role, or have two exchange theirs; pins, floors and holds are respected.
 
@@ -29,7 +30,7 @@ def move(
         raise CommandError(Problem("engine", f"{engine} cannot be swapped with itself", hint="name two engines"))
     from narwhal.diagnose import RefusedError, refusal
 
-    with router_admin(router, fleet) as admin:
+    with router_admin(router, fleet, token_file) as admin:
         try:
             decision = admin.swap(engine, role) if swap else admin.move(engine, role)
         except RefusedError as error:

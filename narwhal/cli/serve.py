@@ -48,10 +48,11 @@ def main(argv: list[str] | None = None) -> None:
 
 def _serve(fleet: str, state_dir: str | None) -> int:
     from narwhal.fleet import FleetError, ProfileError, SourceError, open_fleet
+    from narwhal.fleet.places import default_state_dir
     from narwhal.router import ServeError, serve
 
     try:
-        serve(open_fleet(Path(fleet)), state_dir=Path(state_dir) if state_dir else _default_state_dir())
+        serve(open_fleet(Path(fleet)), state_dir=Path(state_dir) if state_dir else default_state_dir(os.environ))
     except FleetError as error:
         problems = [Problem(f.id, f.message, f.file, f.line, f.column, f.field, f.hint) for f in error.findings]
         return _fail("unusable", *problems)
@@ -66,14 +67,6 @@ def _serve(fleet: str, state_dir: str | None) -> int:
 
 def _fail(status: str, *problems: Problem) -> int:
     return show("serve", Result(status, errors=problems), as_json=False, quiet=False, color=False)
-
-
-def _default_state_dir() -> Path:
-    """`StateDirectory=` of a unit, else the user's state directory."""
-    if given := os.environ.get("STATE_DIRECTORY", "").partition(":")[0]:
-        return Path(given)
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
-    return Path(base) / "narwhal"
 
 
 if __name__ == "__main__":

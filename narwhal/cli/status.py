@@ -1,33 +1,33 @@
 """`narwhal status` and `narwhal why`: what the router does, and why."""
 
-from narwhal.cli.admin import FleetOption, RouterOption, router_admin
+from narwhal.cli.admin import FleetOption, RouterOption, TokenFileOption, router_admin
 from narwhal.cli.app import verb
 from narwhal.cli.output import Result
 
 
 @verb("status", short_help="Show the split, the load, the queue, every engine.")
-def status(router: RouterOption = None, fleet: FleetOption = None) -> Result:
+def status(router: RouterOption = None, fleet: FleetOption = None, token_file: TokenFileOption = None) -> Result:
     """Show the split, the load against its targets, the queue and every engine.
 
     Example: narwhal status --router http://127.0.0.1:8001
     """
     from narwhal.diagnose import status_lines
 
-    with router_admin(router, fleet) as admin:
+    with router_admin(router, fleet, token_file) as admin:
         state = admin.state()
     well = all(engine["state"] == "live" for engine in state["engines"])
     return Result(status="success" if well else "degraded", data=state, text="\n".join(status_lines(state)))
 
 
 @verb("why", short_help="Explain the last move, and what held back others.")
-def why(router: RouterOption = None, fleet: FleetOption = None) -> Result:
+def why(router: RouterOption = None, fleet: FleetOption = None, token_file: TokenFileOption = None) -> Result:
     """Explain the last move, and what held back every better split since, in words and numbers.
 
     Example: narwhal why --fleet fleet.yaml
     """
     from narwhal.diagnose import explain
 
-    with router_admin(router, fleet) as admin:
+    with router_admin(router, fleet, token_file) as admin:
         moves, decisions, hold = admin.moves(), admin.decisions(), admin.state()["hold"]
     held = [decision for decision in decisions if decision["outcome"] == "held"]
     text = "\n".join(explain(moves, decisions, hold["reason"]))

@@ -1,13 +1,14 @@
 """Asking a running router what it does and why, and telling it what the operator wants."""
 
 from narwhal.diagnose.client import AddressError, AdminClient, RefusedError, UnreachableError
-from narwhal.diagnose.find import NoRouterError, find_router
+from narwhal.diagnose.find import NoRouterError, NoTokenError, find_router
 from narwhal.diagnose.words import explain, refusal, status_lines
 
 __all__ = [
     "AddressError",
     "AdminClient",
     "NoRouterError",
+    "NoTokenError",
     "RefusedError",
     "UnreachableError",
     "explain",

@@ -2,9 +2,13 @@
 
 import http.client
 import json
+import socket
 import ssl
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from narwhal.fleet.places import reachable
 
 Json = dict[str, Any]
 
@@ -27,10 +31,31 @@ class RefusedError(Exception):
         """The answer, such as the `Decision` whose guard held."""
 
 
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket's file."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        with reachable(self._path) as name:
+            self.sock.connect(name)
+
+
 class AdminClient:
-    """Talks to `url` (`http://HOST:PORT`), with a bearer token where the listener wants one."""
+    """Talks to `url`: `unix:PATH`, or `http://HOST:PORT` with a bearer token where the listener wants one."""
 
     def __init__(self, url: str, *, token: str = "", timeout_s: float = 5.0) -> None:
+        self._token = token
+        self._timeout_s = timeout_s
+        self._path = Path(url.removeprefix("unix:").removeprefix("//")) if url.startswith("unix:") else None
+        if self._path is not None:
+            self.url = f"unix:{self._path}"
+            return
         try:
             parts = urlsplit(url if "//" in url else f"http://{url}")
             host, port = parts.hostname, parts.port
@@ -42,8 +67,6 @@ class AdminClient:
         self._tls = parts.scheme == "https"
         self._host = host
         self._port = port
-        self._token = token
-        self._timeout_s = timeout_s
 
     def state(self) -> Json:
         """The `RouterState` document."""
@@ -86,13 +109,15 @@ class AdminClient:
             answer = connection.getresponse()
             status, raw = answer.status, answer.read()
         except (OSError, http.client.HTTPException) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
+            reason = _reason(error)
             raise UnreachableError(f"no router answers at {self.url}: {reason}") from error
         finally:
             connection.close()
         return self._read(status, raw)
 
     def _connection(self) -> http.client.HTTPConnection:
+        if self._path is not None:
+            return _UnixConnection(self._path, self._timeout_s)
         if self._tls:
             context = ssl.create_default_context()
             return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=context)
@@ -111,6 +136,12 @@ class AdminClient:
             message = said or answer.get("reason") or f"the router answered {status}"
             raise RefusedError(str(message), status, answer)
         return answer
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message}); SSL_CERT_FILE names your own authority"
+    return error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
 
 
 def _list(answer: Json, *names: str) -> list[Json]:

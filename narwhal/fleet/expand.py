@@ -87,15 +87,16 @@ def shared_devices(engines: Iterable[tuple[str, str, tuple[int, ...]]]) -> dict[
     return {id_: f"{g.host}:{min(g.gpus)}" for g in groups if len(g.ids) > 1 for id_ in g.ids}
 
 
-def base_url(address: str, port: int) -> str:
+def base_url(address: str, port: int, *, tls: bool = False) -> str:
     """The URL of a server, IPv6 addresses in brackets."""
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
 
 
-def engine_endpoint(override: EngineOverride, address: str, port: int) -> tuple[str, int, str]:
+def engine_endpoint(override: EngineOverride, address: str, port: int, *, tls: bool = False) -> tuple[str, int, str]:
     """Address, port and base URL of an engine: those of its own `url` when it has one."""
     if override.url is None:
-        return address, port, base_url(address, port)
+        return address, port, base_url(address, port, tls=tls)
     parts = urlsplit(override.url)
     default = 443 if parts.scheme == "https" else 80
     return parts.hostname or address, parts.port or default, override.url.rstrip("/")
@@ -113,7 +114,8 @@ def _host_engines(fleet: Fleet, host: Host, address: str) -> Iterator[EngineSpec
     any_gpus = any(other.gpus for other in fleet.hosts)
     for index in range(engine_count(host, engines, any_gpus=any_gpus)):
         override = engines.overrides.get(f"{host.name}/{index}", EngineOverride())
-        at, port, url = engine_endpoint(override, address, override.port or engines.port_base + index)
+        number = override.port or engines.port_base + index
+        at, port, url = engine_endpoint(override, address, number, tls=engines.tls is not None)
         gpus = override.gpus
         yield EngineSpec(
             id=f"{host.name}/{index}",

@@ -1,5 +1,6 @@
 """What happens now: the uvloop data plane, and the shell that drives `control/` with real time and sockets."""
 
-from narwhal.router.serve import ServeError, serve
+from narwhal.router.errors import ServeError
+from narwhal.router.serve import serve
 
 __all__ = ["ServeError", "serve"]

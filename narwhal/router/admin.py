@@ -1,7 +1,7 @@
 """The admin listener: metrics, state, and the verbs that change something."""
 
-import hmac
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,15 +11,17 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from narwhal.control import commands as c
 from narwhal.control import events as e
 from narwhal.control.records import Decision
+from narwhal.router.callers import Refusal, Rule, cross_site, lacking
 from narwhal.router.http import Connection, Incoming
 from narwhal.router.metrics import Collector
 from narwhal.router.replies import error_body
 from narwhal.router.state import ready
+from narwhal.router.tokens import Caller
 
 if TYPE_CHECKING:
     from narwhal.router.shell import Shell
 
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+log = logging.getLogger("narwhal.router")
 
 
 class _Hold(msgspec.Struct, forbid_unknown_fields=True):
@@ -40,20 +42,39 @@ class _Swap(msgspec.Struct, forbid_unknown_fields=True):
     b: str
 
 
-class Admin:
-    """The admin listener. `token`: what a caller must bear; empty: none is asked for (loopback only)."""
+class Door:
+    """One listener of the admin surface: `rule` says who asks there, and whether they may."""
 
     max_body = 65536
     max_head = 65536
 
-    def __init__(self, shell: "Shell", state: Callable[[], dict[str, Any]], *, token: str, loopback: bool) -> None:
+    def __init__(self, admin: "Admin", rule: Rule) -> None:
+        self.connections = admin.connections
+        self._admin = admin
+        self._rule = rule
+
+    def handle(self, connection: Connection, request: Incoming) -> None:
+        """Answer one request, or refuse it."""
+        caller = cross_site(request) or self._rule(connection, request)
+        if isinstance(caller, Refusal):
+            self._admin.refused += 1
+            caller.answer(connection)
+        else:
+            self._admin.answer(connection, request, caller)
+
+
+class Admin:
+    """What operators may see and do, whichever listener they come by."""
+
+    def __init__(self, shell: "Shell", state: Callable[[], dict[str, Any]]) -> None:
         self.shell = shell
         self.connections: set[Connection] = set()
+        self.refused = 0
+        """Requests of callers that may not ask what they asked."""
         self._state = state
-        self._token = token.encode()
-        self._loopback = loopback
         self._registry = CollectorRegistry()
         self._registry.register(Collector(shell))
+        self._registry.register(self)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._registry)
         self._gets: dict[str, Callable[[Connection, Incoming], None]] = {
@@ -71,33 +92,33 @@ class Admin:
             "/narwhal/swap": (_Swap, lambda b: e.SwapRequested(shell.now(), b.a, b.b)),
         }
 
-    def handle(self, connection: Connection, request: Incoming) -> None:
-        """Answer one request."""
-        if self._loopback and not _is_loopback(request.headers.get(b"host", b"").decode("latin1")):
-            connection.respond(403, error_body(403, "the Host header is not a loopback name"))
-        elif request.method == "POST" and b"origin" in request.headers:
-            connection.respond(403, error_body(403, "a page in a browser may not give orders"))
-        elif not self._may(request):
-            headers = b"www-authenticate: Bearer\r\n"
-            connection.respond(401, error_body(401, "a bearer token is needed (routers.admin.token)"), headers=headers)
-        elif request.path in self._gets:
-            if request.method in ("GET", "HEAD"):
-                self._gets[request.path](connection, request)
-            else:
-                connection.respond(405, error_body(405, "Method Not Allowed"), headers=b"allow: GET\r\n")
-        elif request.path in self._posts:
-            if request.method == "POST":
-                self._post(connection, request)
-            else:
-                connection.respond(405, error_body(405, "Method Not Allowed"), headers=b"allow: POST\r\n")
-        else:
-            connection.respond(404, error_body(404, f"no route {request.path}"))
+    def collect(self) -> Iterable[Any]:
+        """Its own metric; see the catalogue."""
+        from prometheus_client.core import CounterMetricFamily
 
-    def _may(self, request: Incoming) -> bool:
-        if not self._token or request.path in ("/health", "/ready"):
-            return True
-        said = request.headers.get(b"authorization", b"")
-        return hmac.compare_digest(said, b"Bearer " + self._token)
+        text = "Requests that were not allowed on the admin listeners."
+        yield CounterMetricFamily("narwhal_admin_refused", text, value=self.refused)
+
+    def register(self, collector: Any) -> None:
+        """Show further metrics."""
+        self._registry.register(collector)
+
+    def answer(self, connection: Connection, request: Incoming, caller: Caller) -> None:
+        """Answer one request of a caller, as far as it may ask."""
+        reads = request.path in self._gets
+        if not reads and request.path not in self._posts:
+            connection.respond(404, error_body(404, f"no route {request.path}"))
+        elif request.method not in (("GET", "HEAD") if reads else ("POST",)):
+            headers = b"allow: GET\r\n" if reads else b"allow: POST\r\n"
+            connection.respond(405, error_body(405, "Method Not Allowed"), headers=headers)
+        elif refusal := lacking(caller, "read" if reads else "operate"):
+            self.refused += 1
+            refusal.answer(connection)
+        elif reads:
+            self._gets[request.path](connection, request)
+        else:
+            log.info("%s asks for %s", caller.name, request.path)
+            self._post(connection, request)
 
     def _ready(self, connection: Connection, request: Incoming) -> None:
         reason = "stopping" if self.shell.draining else ready(self.shell)
@@ -148,8 +169,3 @@ def _engines_named(body: Any) -> list[str]:
 def _status(decision: Decision | None) -> int:
     """409 when a guard held what was asked for: nothing changed."""
     return 409 if decision is not None and decision.outcome == "held" else 200
-
-
-def _is_loopback(host: str) -> bool:
-    name, _, port = host.partition("]:") if host.startswith("[") else host.partition(":")
-    return name.strip("[]") in _LOOPBACK and (not port or port.isdigit())

@@ -133,11 +133,11 @@ class Exchange:
             self.decode_engine, body = engine, dialect.whole(parsed.body)
         self.sent_t = shell.now()
         request = (
-            b"POST %s HTTP/1.1\r\nhost: %s\r\ncontent-type: application/json\r\nx-request-id: %s\r\n"
+            b"POST %s HTTP/1.1\r\n%scontent-type: application/json\r\nx-request-id: %s\r\n"
             b"%scontent-length: %d\r\n\r\n"
             % (
                 parsed.route.encode(),
-                pool.host_header,
+                pool.headers,
                 self.request_id,
                 parsed.forwarded,
                 len(body),

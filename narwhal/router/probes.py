@@ -38,7 +38,7 @@ class _Answer:
 async def get(pool: Pool, path: str, timeout_s: float) -> tuple[int, bytes]:
     """GET a page of an engine: status and body. Raises `TimeoutError`, or `OSError` when it broke."""
     answer = _Answer(pool.loop)
-    answer.up = pool.send(b"GET %s HTTP/1.1\r\nhost: %s\r\n\r\n" % (path.encode(), pool.host_header), answer)
+    answer.up = pool.send(b"GET %s HTTP/1.1\r\n%s\r\n" % (path.encode(), pool.headers), answer)
     try:
         async with asyncio.timeout(timeout_s):
             return await answer.future

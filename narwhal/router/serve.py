@@ -11,7 +11,6 @@ import socket
 import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
 import uvloop
@@ -21,21 +20,25 @@ from narwhal.control import Curves, Settings
 from narwhal.control.events import EngineJoined
 from narwhal.fleet import load_profile
 from narwhal.fleet.expanded import Expanded, RouterSpec
-from narwhal.fleet.model import Secret, SecretFromEnv, SimulatedRuntime
+from narwhal.fleet.model import SimulatedRuntime
 from narwhal.router.admin import Admin
+from narwhal.router.errors import ServeError
 from narwhal.router.gateway import Gateway
-from narwhal.router.http import App, Connection
+from narwhal.router.http import Connection
 from narwhal.router.journal import Journal, utc_now
+from narwhal.router.listeners import Listeners, open_listeners
 from narwhal.router.metrics import Metrics
 from narwhal.router.probes import Probes
+from narwhal.router.reach import Reach, engine_reach
 from narwhal.router.rows import StartRow
 from narwhal.router.shell import Shell
 from narwhal.router.state import router_state
-from narwhal.router.upstream import Pool
 
 log = logging.getLogger("narwhal.router")
 HOUSEKEEPING_S = 1.0
 """How often idle and overdue connections are looked for."""
+CERTIFICATES_S = 2.0
+"""How often certificates are looked at for a replacement."""
 GC_THRESHOLD = 50_000
 """Objects between two collections of the youngest generation: streams make no cycles, so there is little to find."""
 
@@ -44,19 +47,14 @@ FLUSH_S = 1.0
 """How long the last bytes may take to leave, in seconds."""
 
 
-class ServeError(Exception):
-    """The router cannot serve; the message says why and what to do."""
-
-
 def serve(expanded: Expanded, *, state_dir: Path) -> None:
     """Run the primary router of a fleet until SIGTERM or SIGINT. Raises `ServeError` when it cannot listen."""
     _log_to_stderr(expanded.fleet.observability.log_level)
     _refuse_what_is_not_served(expanded)
     _warn_of_what_has_no_effect(expanded)
     _raise_file_limit()
-    token = _secret(expanded.fleet.routers.admin.token)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_Process(expanded, state_dir, token).run())
+        runner.run(_Process(expanded, state_dir).run())
 
 
 def _log_to_stderr(level: str) -> None:
@@ -68,16 +66,16 @@ def _log_to_stderr(level: str) -> None:
 class _Process:
     """One router process."""
 
-    def __init__(self, expanded: Expanded, state_dir: Path, token: str) -> None:
+    def __init__(self, expanded: Expanded, state_dir: Path) -> None:
         self.expanded = expanded
         self.fleet = expanded.fleet
         self.router: RouterSpec = expanded.routers[0]
         self.state_dir = state_dir
-        self.token = token
 
     async def run(self) -> None:
         """Serve until told to stop."""
         fleet, loop = self.fleet, asyncio.get_running_loop()
+        reach = engine_reach(self.expanded)
         journal = self._journal()
         shell = Shell(_settings(self.expanded), loop, journal, Metrics())
         started_t = shell.now()
@@ -92,19 +90,13 @@ class _Process:
             max_head=fleet.serving.max_header_bytes,
             media_hosts=fleet.serving.media_hosts,
         )
-        admin = Admin(
-            shell,
-            lambda: router_state(shell, fleet.metadata.name, fleet.model.name, urls, started_t),
-            token=self.token,
-            loopback=fleet.routers.admin.bind == "loopback",
-        )
-        servers = [
-            await _listen(loop, gateway, self.router.bind, self.router.port, "routers.port"),
-            await _listen(loop, admin, self.router.admin_bind, self.router.admin_port, "routers.admin.port"),
-        ]
-        self._join_engines(shell, probes)
+        state = lambda: router_state(shell, fleet.metadata.name, fleet.model.name, urls, started_t)  # noqa: E731
+        admin = Admin(shell, state)
+        listeners = await open_listeners(self.expanded, self.state_dir, gateway, admin)
+        self._join_engines(shell, probes, reach)
         shell.begin()
-        shell.every(HOUSEKEEPING_S, lambda: _keep_house(shell, gateway, admin))
+        shell.every(CERTIFICATES_S, listeners.check_certificates)
+        shell.every(HOUSEKEEPING_S, lambda: _keep_house(shell, gateway.connections, admin.connections))
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 100)
@@ -121,7 +113,7 @@ class _Process:
         await _until_told(loop)
         log.info("stopping: %d requests may finish within %g s", len(shell.exchanges), fleet.serving.shutdown_s)
         notify("STOPPING=1")
-        await _stop(shell, gateway, servers, fleet.serving.shutdown_s, loop)
+        await _stop(shell, gateway, listeners, fleet.serving.shutdown_s, loop)
         await probes.stop()
         shell.stop()
         for connection in list(admin.connections):
@@ -139,13 +131,12 @@ class _Process:
         parts = {name: getattr(fleet, name).model_dump() for name in ("slo", "serving", "controller", "recovery")}
         journal.first_event_line({"type": "Settings", **parts, "kv_lease_s": fleet.engines.kv_lease_s})
 
-    def _join_engines(self, shell: Shell, probes: Probes) -> None:
+    def _join_engines(self, shell: Shell, probes: Probes, reach: Reach) -> None:
         runtime = self.fleet.engines.runtime
         name = runtime.profile if isinstance(runtime, SimulatedRuntime) else self.fleet.profiles.prior
         curves = _curves(self.expanded, Curves.from_profile(load_profile(name)))
         for engine in self.expanded.engines:
-            address, port = _address(engine.url)
-            shell.pools[engine.id] = Pool(shell.loop, address, port)
+            shell.pools[engine.id] = reach.pool(shell.loop, engine)
             measured = isinstance(runtime, SimulatedRuntime)
             shell.feed(
                 EngineJoined(
@@ -155,11 +146,11 @@ class _Process:
             probes.watch(engine.id)
 
 
-def _keep_house(shell: Shell, *apps: App) -> None:
+def _keep_house(shell: Shell, *open_ones: set[Connection]) -> None:
     """Close connections that clients leave idle or fill too slowly, and those that engines would close soon."""
     now = shell.now()
-    for app in apps:
-        for connection in list(app.connections):
+    for connections in open_ones:
+        for connection in list(connections):
             connection.check_time(now)
     for pool in shell.pools.values():
         pool.prune()
@@ -168,9 +159,6 @@ def _keep_house(shell: Shell, *apps: App) -> None:
 def _refuse_what_is_not_served(expanded: Expanded) -> None:
     """A key that protects something must not be passed over in silence."""
     routers = expanded.fleet.routers
-    for key, said in (("routers.tls", routers.tls), ("routers.admin.tls", routers.admin.tls)):
-        if said is not None:
-            raise ServeError(f"{key}: this version does not serve TLS; end it in front of the router, on loopback")
     if any(tenant.keys for tenant in routers.tenants):
         raise ServeError("routers.tenants: this version does not check keys; leave the tenants out")
 
@@ -216,42 +204,6 @@ def _curves(expanded: Expanded, base: Curves) -> Curves:
     )
 
 
-def _address(url: str) -> tuple[str, int]:
-    parts = urlsplit(url)
-    return parts.hostname or "127.0.0.1", parts.port or 80
-
-
-def _secret(secret: Secret | None) -> str:
-    if secret is None:
-        return ""
-    if isinstance(secret, SecretFromEnv):
-        value = os.environ.get(secret.env, "")
-        where = f"environment variable {secret.env}"
-    else:
-        where = secret.file
-        try:
-            value = Path(secret.file).read_text().rstrip("\n")
-        except OSError as error:
-            raise ServeError(f"routers.admin.token: {where}: {error.strerror}") from None
-    if not value:
-        raise ServeError(f"routers.admin.token: {where} is empty")
-    return value
-
-
-async def _listen(loop: asyncio.AbstractEventLoop, app: App, address: str, port: int, key: str) -> asyncio.Server:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    # IPPROTO_TCP by name: accepted sockets otherwise miss TCP_NODELAY, which costs 44 ms to the first token
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((address, port))
-    except OSError as error:
-        listener.close()
-        raise ServeError(f"cannot listen on {address}:{port} ({key}): {error.strerror}") from None
-    listener.setblocking(False)
-    return await loop.create_server(lambda: Connection(app, loop), sock=listener, backlog=4096)
-
-
 async def _until_told(loop: asyncio.AbstractEventLoop) -> None:
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -260,11 +212,11 @@ async def _until_told(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _stop(
-    shell: Shell, gateway: Gateway, servers: list[asyncio.Server], seconds: float, loop: asyncio.AbstractEventLoop
+    shell: Shell, gateway: Gateway, listeners: Listeners, seconds: float, loop: asyncio.AbstractEventLoop
 ) -> None:
     """Accept nothing new, let running requests finish for a while, then end them. A second signal ends them at once."""
     shell.draining = True
-    servers[0].close()
+    listeners.close_clients()
     for connection in list(gateway.connections):
         connection.shut()
     hurry = asyncio.Event()
@@ -276,7 +228,7 @@ async def _stop(
     for connection in list(gateway.connections):
         connection.shut()
     await _while(lambda: gateway.connections, FLUSH_S, asyncio.Event())  # last bytes, on their way to slow clients
-    servers[1].close()
+    listeners.close_admin()
 
 
 async def _while(busy: Callable[[], Collection[object]], seconds: float, enough: asyncio.Event) -> None:

@@ -1,14 +1,17 @@
 """Connections to one engine: a pool, and a protocol that reads an answer whole or relays it."""
 
 import asyncio
+import logging
 import math
 import re
+import ssl
 from collections import deque
 from typing import Any, Protocol
 
 from narwhal.control.events import FailureCause
 from narwhal.router.chunks import ChunkError, ChunkTracker, dechunk
 
+log = logging.getLogger("narwhal.router")
 IDLE_S = 4.0
 """Idle age after which a kept connection is not used again: engines close theirs after 5 s."""
 CONNECT_S = 2.0
@@ -42,16 +45,30 @@ class Owner(Protocol):
 class Pool:
     """Connections to one engine."""
 
-    __slots__ = ("address", "closed", "host_header", "idle", "loop", "open", "port")
+    __slots__ = ("address", "closed", "distrusted", "headers", "idle", "loop", "open", "port", "secure")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, address: str, port: int) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        address: str,
+        port: int,
+        *,
+        api_key: str = "",
+        secure: tuple[ssl.SSLContext, str] | None = None,
+    ) -> None:
         self.loop = loop
         self.address = address
         self.port = port
-        self.host_header = (f"[{address}]:{port}" if ":" in address else f"{address}:{port}").encode()
+        host = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        key = f"authorization: Bearer {api_key}\r\n" if api_key else ""
+        self.headers = f"host: {host}\r\n{key}".encode()
+        """Header lines that every request of this engine begins with."""
+        self.secure = secure
+        """TLS to the engine, and the name that its certificate must bear; None: plain HTTP."""
         self.idle: deque[Upstream] = deque()
         self.open: set[Upstream] = set()
         self.closed = False
+        self.distrusted = False
 
     def send(self, request: bytes, owner: Owner, *, once: bool = False, until: float = math.inf) -> "Upstream":
         """Send a request on a kept connection, or a new one.
@@ -79,6 +96,15 @@ class Pool:
         now = self.loop.time()
         while self.idle and not self.idle[0].usable(now):
             self.idle.popleft().abort()
+
+    def tell(self, error: OSError) -> None:
+        """Log once that the engine's certificate is refused: the probes alone would say it each second."""
+        if isinstance(error, ssl.SSLCertVerificationError) and not self.distrusted:
+            self.distrusted = True
+            log.error(
+                "an engine on port %d shows a certificate that is not trusted (engines.tls): %s",
+                *(self.port, error.verify_message),
+            )
 
     def close(self) -> None:
         """Close every connection."""
@@ -129,10 +155,14 @@ class Upstream(asyncio.Protocol):
         pool = self.pool
         try:
             async with asyncio.timeout(CONNECT_S):
-                await pool.loop.create_connection(lambda: self, pool.address, pool.port)
+                context, name = pool.secure or (None, None)
+                await pool.loop.create_connection(
+                    lambda: self, pool.address, pool.port, ssl=context, server_hostname=name
+                )
         except TimeoutError:
             self._fail("timeout", "no connection in time")
         except OSError as error:
+            pool.tell(error)
             self.refused = isinstance(error, ConnectionRefusedError)
             self._fail("connection", f"no connection: {error.strerror or error}")
 

@@ -46,6 +46,9 @@ routers:
   admin:
     port: 8001
     bind: loopback
+    tokens:
+      - {name: ops, scope: operate, token: {file: /keys/ops}}
+      - {name: scrape, scope: read, token: {env: SCRAPE}}
   front: vip
   vip: {address: 10.0.0.100/24, interface: eth0}
   tenants:

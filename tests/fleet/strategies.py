@@ -78,7 +78,12 @@ def _routers(draw: st.DrawFn, hosts: list[dict[str, Any]]) -> dict[str, Any]:
         routers["standby"] = primary
     if draw(st.booleans()):
         tls = {"cert": "/c", "key": "/k"}
-        routers["admin"] = {"port": 9001, "bind": "fabric", "token": {"env": "TOKEN"}, "tls": tls}
+        routers["admin"] = {
+            "port": 9001,
+            "bind": "fabric",
+            "tokens": [{"name": "ops", "scope": "operate", "token": {"env": "TOKEN"}}],
+            "tls": tls,
+        }
     return routers
 
 

@@ -1,5 +1,7 @@
 """Each rule: a good file with one mistake gives exactly that finding, at its line and column."""
 
+import re
+
 import pytest
 
 from narwhal.fleet.rules import RULES
@@ -71,11 +73,13 @@ MISTAKES = {
     "NW060": ("    evidence_span_s: 4", "    evidence_span_s: 2", "2\n    evidence_max"),
     "NW061": ("    shrink: 0.5", "    shrink: 1.0", "1.0\n    expand"),
     "NW062": ("    short_window_s: 3", "    short_window_s: 0.5", "1\n    short"),
+    "NW070": ("{name: scrape, scope", "{name: ops, scope", "ops, scope: read"),
+    "NW071": ("{env: SCRAPE}", "{file: /keys/ops}", "{file: /keys/ops}}\n  front"),
     "NW063": ("    overflow: false", "    overflow: true", "true\nprofiles"),
 }
 """One mistake for each rule."""
 
-OTHERS = {"NW023", "NW027", "NW031", "NW032", "NW064"}
+OTHERS = {"NW023", "NW027", "NW031", "NW032", "NW064", "NW072"}
 """Rules that take several changes to break; each has a test of its own below."""
 
 
@@ -198,14 +202,29 @@ def test_what_looks_like_a_key_is_found_anywhere(value: str) -> None:
 
 
 def test_a_literal_token_is_found_and_not_repeated() -> None:
-    text = broken("    bind: loopback", "    bind: loopback\n    token: swordfish")
+    text = broken("{env: SCRAPE}", "swordfish")
     assert_only(text, "NW008", "swordfish")
     assert "swordfish" not in str(findings(text))
 
 
 def test_the_admin_listener_off_loopback_needs_both() -> None:
-    text = broken("    bind: loopback", "    bind: all\n    token: {env: T}")
-    assert [(f.id, f.message.split("without ")[1]) for f in findings(text)] == [("NW042", "tls")]
+    tls = "    bind: all\n    tls: {cert: /c, key: /k}"
+    without_tokens = re.sub(r"    tokens:\n(      .*\n)+", "", BASE)
+    for text, missing in (
+        (broken("    bind: loopback", "    bind: all"), "tls"),
+        (broken("    bind: loopback", tls, without_tokens), "tokens"),
+        (broken("    bind: loopback", "    bind: all", without_tokens), "tokens and tls"),
+    ):
+        assert [(f.id, f.message.split("without ")[1]) for f in findings(text)] == [("NW042", missing)]
+
+
+def test_simulated_engines_are_not_reached_over_tls() -> None:
+    text = SMALL.format(pins="{}", prefill=1, decode=1, rest="").replace(
+        "  per_host: 2", "  per_host: 2\n  tls: {ca: /ca.pem}"
+    )
+    assert_only(text, "NW072", "tls: {ca")
+    own = "{local/0: {url: 'https://127.0.0.1:1'}, local/1: {url: 'https://127.0.0.1:2'}}"
+    assert findings(text.replace("overrides: {}", f"overrides: {own}")) == []
 
 
 def test_a_vip_without_address_is_not_a_vip() -> None:

@@ -18,7 +18,7 @@ TEN = [
     ("  max_num_batched_tokens: 2048", "  max_num_batched_tokens: 10", "NW029", "10\n  gpu_mem"),
     ("  prefill: 3", "  prefill: 2", "NW030", "split:"),
     ("  standby: edge-2", "  standby: edge-3", "NW012", "edge-3"),
-    ("    bind: loopback", "    bind: loopback\n    token: swordfish", "NW008", "swordfish"),
+    ("{env: SCRAPE}", "swordfish", "NW008", "swordfish"),
     ("[images.example.org]", "[http://x]", "NW057", "http://x"),
     ("    window_s: 30", "    window_s: 9", "NW060", "9\n    evidence_span"),
     ("    overflow: false", "    overflow: true", "NW063", "true\nprofiles"),

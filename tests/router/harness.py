@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from narwhal.dev.ports import free_run
+from narwhal.fleet.places import reachable
 
 PATIENCE_S = 60.0
 HANDOFF = {
@@ -206,18 +207,26 @@ engines:
   max_model_len: 8192
   max_num_seqs: {seqs}
   port_base: {engine_port}
-  side_channel_port_base: {side_port}
+  side_channel_port_base: {side_port}{engine_more}
 {overrides}
 split: {{prefill: {prefill}, decode: {decode}}}
 routers:
   primary: local
-  port: {port}
+  port: {port}{tls}
   admin: {{port: {admin_port}{admin}}}
 controller: {{enabled: false}}
 serving: {{{serving}}}
 recovery: {{{recovery}}}
 observability: {{journal: {{max_bytes: {journal_bytes}, keep: 2}}}}
 """
+
+
+def connect_unix(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(PATIENCE_S)
+    with reachable(path) as name:
+        sock.connect(name)
+    return sock
 
 
 @dataclass
@@ -241,13 +250,18 @@ class Router:
         self.sockets.append(sock)
         return sock
 
+    @property
+    def admin_socket(self) -> Path:
+        return self.state_dir / f"admin-{self.admin_port}.sock"
+
     def send(
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None, *, admin: bool = False
     ) -> tuple[int, dict[str, str], bytes]:
-        """One request on a connection of its own: status, headers, body."""
-        connection = http.client.HTTPConnection(
-            "127.0.0.1", self.admin_port if admin else self.port, timeout=PATIENCE_S
-        )
+        """One request on a connection of its own: status, headers, body. Orders go over the Unix socket."""
+        port = self.admin_port if admin else self.port
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        if admin and method == "POST" and not self.token:
+            connection.sock = connect_unix(self.admin_socket)
         with contextlib.closing(connection):
             data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
             sent = {"content-type": "application/json", **(headers or {})}
@@ -310,16 +324,19 @@ def write_fleet(folder: Path, ports: list[int], **options: Any) -> tuple[Path, i
     count = options.pop("count", len(ports))
     first = free_run(2 + 2 * count)
     prefill = options.pop("prefill", count // 2)
-    overrides = "".join(f'    local/{n}: {{url: "http://127.0.0.1:{port}"}}\n' for n, port in enumerate(ports))
+    scheme = options.pop("engine_scheme", "http")
+    overrides = "".join(f'    local/{n}: {{url: "{scheme}://127.0.0.1:{port}"}}\n' for n, port in enumerate(ports))
     values = {
         "serving": "admission: open, max_body_bytes: 65536, max_header_bytes: 8192, shutdown_s: 5",
         "recovery": "probe_interval_s: 0.1, probe_timeout_s: 3, readmit_after: 1",
         "slo": "ttft_s: 10.0, tpot_s: 1.0",
         "speed": 1.0,
         "admin": "",
+        "engine_more": "",
         "seqs": 256,
         "journal_bytes": 67108864,
     }
+    values["tls"] = f"\n  tls: {tls}" if (tls := options.pop("tls", "")) else ""
     text = FLEET.format(
         **{**values, **options},
         count=count,

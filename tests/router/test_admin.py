@@ -1,7 +1,6 @@
 """The admin listener: what it answers, who may ask, and that clients cannot."""
 
 import json
-import os
 import socket
 from pathlib import Path
 
@@ -97,25 +96,6 @@ def test_nor_does_a_page_that_posts_across_origins(router: Router) -> None:
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1", "[::1]", "[::1]:1"])
 def test_loopback_by_any_name_is_let_in(router: Router, host: str) -> None:
     assert router.send("GET", "/narwhal/state", headers={"host": host}, admin=True)[0] == 200
-
-
-def test_a_token_is_needed_where_the_fleet_file_names_one(tmp_path: Path) -> None:
-    engines = [FakeEngine(), FakeEngine()]
-    secret = tmp_path / "token"
-    secret.write_text("open sesame\n")
-    os.chmod(secret, 0o600)
-    admin = f", token: {{file: {secret}}}"
-    with routing(tmp_path, engines, admin=admin, token="open sesame") as router:
-        assert router.state()["kind"] == "RouterState"
-        for wrong in ("Bearer open", "Bearer ", "open sesame", "Basic open sesame"):
-            status, headers, _ = router.send("GET", "/narwhal/state", headers={"authorization": wrong}, admin=True)
-            assert (status, headers["www-authenticate"]) == (401, "Bearer")
-        assert router.send("POST", "/narwhal/hold", {}, {"authorization": "Bearer no"}, admin=True)[0] == 401
-        assert router.send("GET", "/metrics", headers={"authorization": "Bearer no"}, admin=True)[0] == 401
-        assert router.send("GET", "/health", headers={"authorization": "Bearer no"}, admin=True)[0] == 200
-        assert "open sesame" not in router.log.read_text()
-    for engine in engines:
-        engine.close()
 
 
 def test_ready_says_why_not(tmp_path: Path) -> None:

@@ -87,7 +87,6 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, engines: list[FakeEngine]
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("  port:", "  tls: {cert: /c.pem, key: /k.pem}\n  port:"),
         ("  port:", "  tenants: [{name: lab, keys: [{env: LAB_KEY}]}]\n  port:"),
     ],
 )

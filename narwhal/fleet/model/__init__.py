@@ -9,13 +9,26 @@ from narwhal.fleet.model.engines import (
     ContainerRuntime,
     EngineOverride,
     Engines,
+    EngineTls,
     Runtime,
     SimulatedRuntime,
     Split,
     VenvRuntime,
 )
 from narwhal.fleet.model.fleet import Fleet
-from narwhal.fleet.model.routers import Admin, EtcdLease, EtcdTls, FileLease, Lease, Routers, Tenant, Tls, Vip
+from narwhal.fleet.model.routers import (
+    Admin,
+    AdminToken,
+    EtcdLease,
+    EtcdTls,
+    FileLease,
+    Lease,
+    Routers,
+    Scope,
+    Tenant,
+    Tls,
+    Vip,
+)
 from narwhal.fleet.model.serving import Deadlines, Journal, Observability, Profiles, Queue, Recovery, Serving
 from narwhal.fleet.model.sites import FabricInterface, Host, Metadata, ModelSpec, PromptTarget, Slo, Ssh
 from narwhal.fleet.model.values import (
@@ -35,12 +48,14 @@ from narwhal.fleet.model.values import (
 
 __all__ = [
     "Admin",
+    "AdminToken",
     "ContainerRuntime",
     "Controller",
     "Deadlines",
     "Digest",
     "EngineId",
     "EngineOverride",
+    "EngineTls",
     "Engines",
     "EtcdLease",
     "EtcdTls",
@@ -66,6 +81,7 @@ __all__ = [
     "Routers",
     "Runtime",
     "Scalar",
+    "Scope",
     "Seconds",
     "Secret",
     "SecretFromEnv",

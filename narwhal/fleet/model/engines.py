@@ -63,6 +63,18 @@ class EngineOverride(Model):
     """Arguments that replace or join `engines.args`."""
 
 
+class EngineTls(Model):
+    """How the router knows an engine that it reaches by https; without this, by the system's authorities and its name.
+
+    Certificates are always verified.
+    """
+
+    ca: Text | None = None
+    """Path of the authority that signed the engines' certificates, PEM; default: the system's authorities."""
+    server_name: Text | None = Field(default=None, examples=["engines.example.org"])
+    """Name in the engines' certificates; default: the host in each engine's URL."""
+
+
 class Engines(Model):
     """The engines: how many, and how each is launched."""
 
@@ -88,6 +100,10 @@ class Engines(Model):
     """HTTP port of a host's engine 0; engine n listens on `port_base` + n."""
     side_channel_port_base: Port = 5600
     """NIXL side-channel port of a host's engine 0; engine n has `side_channel_port_base` + n."""
+    api_key: Secret | None = None
+    """Bearer token that engines ask the router for."""
+    tls: EngineTls | None = None
+    """TLS to the engines; where it is given, an engine's URL that does not say otherwise is https."""
     args: dict[str, Scalar] = Field(default_factory=dict, examples=[{"enforce-eager": True}])
     """Further arguments of the engine's server, without the leading dashes."""
     env: dict[str, str | Secret] = Field(default_factory=dict, examples=[{"HF_TOKEN": {"file": "/etc/narwhal/hf"}}])

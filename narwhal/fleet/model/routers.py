@@ -7,6 +7,9 @@ from pydantic import Field, StringConstraints
 from narwhal.documents import Model
 from narwhal.fleet.model.values import Name, Port, Secret, Text
 
+Scope = Literal["read", "operate", "replicate"]
+"""What the bearer of an admin token may do."""
+
 
 class Tls(Model):
     """A certificate for a listener."""
@@ -17,17 +20,32 @@ class Tls(Model):
     """Path of the private key, PEM."""
 
 
+class AdminToken(Model):
+    """Someone who may use the admin listener over TCP."""
+
+    name: Name
+    """Who bears the token; the log names it."""
+    scope: Scope
+    """`read`: metrics, state, decisions; `operate`: also what changes something; `replicate`: read, for a standby."""
+    token: Secret
+    """The bearer token, at least 16 characters."""
+
+
 class Admin(Model):
     """The control surface: metrics, state, and the verbs that change something."""
 
     port: Port = 8001
     """Port of the admin listener."""
     bind: Literal["loopback", "fabric", "all"] = "loopback"
-    """Where it listens; off loopback it needs a token and TLS."""
-    token: Secret | None = None
-    """Bearer token of the listener."""
+    """Where it listens; off loopback it needs tokens and TLS."""
+    tokens: list[AdminToken] = Field(default_factory=list)
+    """Who may do what over TCP; none: reading over loopback needs no token, and only the Unix socket takes orders."""
     tls: Tls | None = None
     """Certificate of the listener."""
+    socket: Text | None = None
+    """Path of the Unix socket; default: `admin-PORT.sock` in the router's state directory."""
+    group: Text | None = None
+    """Group whose members may use the Unix socket, besides root and the router's own user."""
 
 
 class Tenant(Model):

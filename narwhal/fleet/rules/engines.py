@@ -23,6 +23,7 @@ OWN_ARGS = frozenset(
         "max-num-seqs",
         "max-num-batched-tokens",
         "kv-transfer-config",
+        "api-key",
     ]
 )
 """Arguments that Narwhal gives an engine from other keys of the file."""

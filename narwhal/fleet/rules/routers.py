@@ -39,17 +39,18 @@ def standby_is_elsewhere(facts: Facts) -> Iterator[Hit]:
     "NW042",
     "open admin listener",
     means="Off loopback the admin listener could be used by anyone who reaches it: it holds, moves and drains engines.",
-    fix="Give it `token` and `tls`, or `bind: loopback`.",
+    fix="Give it `tokens` and `tls`, or `bind: loopback`.",
 )
 def admin_is_guarded(facts: Facts) -> Iterator[Hit]:
-    """Off loopback the admin listener has a token and TLS."""
+    """Off loopback the admin listener has tokens and TLS."""
     admin = facts.fleet.routers.admin
     if admin.bind == "loopback":
         return
-    missing = [key for key in ("token", "tls") if _absent(admin, key)]
+    missing = ["tokens"] if known(lambda: len(admin.tokens)) == 0 else []
+    missing += ["tls"] if _absent(admin, "tls") else []
     if missing:
         text = f"the admin listener is bound to {admin.bind!r} without {' and '.join(missing)}"
-        yield Hit(("routers", "admin", "bind"), text, "token and tls, or loopback", admin.bind)
+        yield Hit(("routers", "admin", "bind"), text, "tokens and tls, or loopback", admin.bind)
 
 
 def _absent(part: object, key: str) -> bool:
@@ -152,7 +153,7 @@ def tenant_keys_differ(facts: Facts) -> Iterator[Hit]:
     for i, tenant in enumerate(facts.fleet.routers.tenants):
         name = known(lambda t: t.name, tenant) or f"tenants[{i}]"
         for j, key in enumerate(known(lambda t: t.keys, tenant) or []):
-            place = _secret_place(key)
+            place = secret_place(key)
             if place is None:
                 continue
             if place in seen:
@@ -161,7 +162,7 @@ def tenant_keys_differ(facts: Facts) -> Iterator[Hit]:
             seen.setdefault(place, name)
 
 
-def _secret_place(secret: object) -> tuple[str, str] | None:
+def secret_place(secret: object) -> tuple[str, str] | None:
     """Where a secret is read from, as (`env` or `file`, name); None when the file is broken there."""
     for kind in ("env", "file"):
         if written(secret, kind):

@@ -36,7 +36,9 @@ def no_secrets_in_plain_text(facts: Facts) -> Iterator[Hit]:
 
 def _is_secret(path: Path) -> bool:
     """Whether the schema wants a secret's place here: then it has found the plain text already."""
-    return path[:3] == ("routers", "admin", "token") or (path[:2] == ("routers", "tenants") and "keys" in path)
+    if path[:3] == ("routers", "admin", "tokens"):
+        return path[4:5] == ("token",)
+    return path[:2] == ("engines", "api_key") or (path[:2] == ("routers", "tenants") and "keys" in path)
 
 
 def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:

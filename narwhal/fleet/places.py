@@ -1,0 +1,47 @@
+"""Where a router keeps its state on a host, and where its Unix socket for operators is."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from narwhal.fleet.expanded import Expanded
+
+_SYSTEM_STATE = Path("/var/lib/narwhal")
+_UNIX_PATH_BYTES = 107
+
+
+def default_state_dir(environ: Mapping[str, str]) -> Path:
+    """`StateDirectory=` of a unit, else the user's state directory."""
+    if given := environ.get("STATE_DIRECTORY", "").partition(":")[0]:
+        return Path(given)
+    base = environ.get("XDG_STATE_HOME") or str(Path(environ.get("HOME", "/")) / ".local/state")
+    return Path(base) / "narwhal"
+
+
+def admin_socket(expanded: Expanded, state_dir: Path) -> Path:
+    """The Unix socket of a fleet's router: `routers.admin.socket`, else in the router's state directory.
+
+    The port is in the name: two routers of one host differ in it, so a verb never speaks to another fleet's router.
+    """
+    given = expanded.fleet.routers.admin.socket
+    return Path(given) if given else state_dir / f"admin-{expanded.routers[0].admin_port}.sock"
+
+
+def admin_sockets(expanded: Expanded, environ: Mapping[str, str]) -> list[Path]:
+    """Where the socket of a fleet's router may be on this host: a unit's state first, then the user's."""
+    folders = (_SYSTEM_STATE, default_state_dir(environ))
+    return list(dict.fromkeys(admin_socket(expanded, folder) for folder in folders))
+
+
+@contextlib.contextmanager
+def reachable(path: Path) -> Iterator[str]:
+    """A name for a Unix socket that is short enough for the kernel, whatever the length of its path."""
+    if len(os.fsencode(path)) <= _UNIX_PATH_BYTES:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

@@ -1,0 +1,147 @@
+"""The router's listeners: clients over TCP, operators over TCP and a Unix socket; TLS where the fleet file wants it."""
+
+import asyncio
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from narwhal.fleet.expanded import Expanded
+from narwhal.fleet.model import Tls
+from narwhal.fleet.places import admin_socket
+from narwhal.fleet.secrets import SecretError
+from narwhal.router.admin import Admin, Door
+from narwhal.router.callers import TcpRule, UnixRule
+from narwhal.router.errors import ServeError
+from narwhal.router.http import App, Connection
+from narwhal.router.sockets import BACKLOG, Make, Server, TlsServer, bind_tcp, group_id, listen_unix
+from narwhal.router.tls import Certificate, CertificateError
+from narwhal.router.tokens import Tokens
+
+
+class Listeners:
+    """What is open. `clients` and `admin` close apart: operators may look on while requests finish."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.clients: list[Server] = []
+        self.admin: list[Server] = []
+        self._tokens = tokens
+
+    @property
+    def tls(self) -> list[TlsServer]:
+        """Those of them that serve TLS."""
+        return [server for server in (*self.clients, *self.admin) if isinstance(server, TlsServer)]
+
+    def check_certificates(self) -> None:
+        """Take up certificates that were replaced."""
+        for server in self.tls:
+            server.certificate.check()
+
+    def renew(self, expanded: Expanded) -> list[str]:
+        """Read tokens and certificates again, from where a changed fleet file says; what is wrong keeps the old.
+
+        Returns what could not be taken up, in words.
+        """
+        routers = expanded.fleet.routers
+        problems = []
+        try:
+            self._tokens.renew(routers.admin.tokens)
+        except SecretError as error:
+            problems.append(str(error))
+        wanted = {"clients": routers.tls, "admin": routers.admin.tls}
+        for server in self.tls:
+            tls = wanted[server.name]
+            if tls is not None and not server.certificate.renew(tls):
+                problems.append(f"{server.certificate.key}: the new certificate cannot be used; the log says why")
+        return problems
+
+    def close_clients(self) -> None:
+        """Accept no more clients."""
+        _close(self.clients)
+
+    def close_admin(self) -> None:
+        """Accept no more operators."""
+        _close(self.admin)
+
+
+class TlsCollector:
+    """What Prometheus reads about TLS."""
+
+    def __init__(self, listeners: Listeners) -> None:
+        self._listeners = listeners
+
+    def collect(self) -> Iterable[Any]:
+        """All metrics of TLS; see the catalogue."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        done = CounterMetricFamily("narwhal_tls_handshakes", "TLS handshakes, by end.", labels=["listener", "outcome"])
+        under_way = GaugeMetricFamily("narwhal_tls_handshakes_open", "Handshakes under way.", labels=["listener"])
+        expiry = GaugeMetricFamily(
+            "narwhal_tls_certificate_expiry_timestamp_seconds", "When the served one ends.", labels=["listener"]
+        )
+        reloads = CounterMetricFamily(
+            "narwhal_tls_certificate_reloads", "Certificates replaced.", labels=["listener", "outcome"]
+        )
+        for server in self._listeners.tls:
+            for outcome, count in server.handshakes.items():
+                done.add_metric([server.name, outcome], count)
+            under_way.add_metric([server.name], server.open_handshakes)
+            certificate = server.certificate
+            expiry.add_metric([server.name], certificate.expires.timestamp())
+            reloads.add_metric([server.name, "done"], certificate.reloads)
+            reloads.add_metric([server.name, "failed"], certificate.failures)
+        yield from (done, under_way, expiry, reloads)
+
+
+async def open_listeners(expanded: Expanded, state_dir: Path, gateway: App, admin: Admin) -> Listeners:
+    """Open every listener of the primary router, or none. Raises `ServeError`."""
+    router, settings = expanded.routers[0], expanded.fleet.routers.admin
+    path = admin_socket(expanded, state_dir)
+    try:
+        tokens = Tokens(settings.tokens, os.environ)
+        gid = group_id(settings.group)
+    except (SecretError, KeyError) as error:
+        said = f"routers.admin.group: there is no group {settings.group!r} on this host"
+        raise ServeError(str(error) if isinstance(error, SecretError) else said) from None
+    tcp = Door(admin, TcpRule(tokens, loopback=settings.bind == "loopback", unix_path=str(path)))
+    unix = Door(admin, UnixRule(gid))
+    opened = Listeners(tokens)
+    try:
+        tls = expanded.fleet.routers.tls
+        opened.clients.append(await _tcp("clients", router.bind, router.port, tls, "routers", gateway))
+        where = (router.admin_bind, router.admin_port, settings.tls, "routers.admin")
+        opened.admin.append(await _tcp("admin", *where, tcp))
+        try:
+            opened.admin.append(await listen_unix(path, gid, _maker(unix)))
+        except OSError as error:
+            raise ServeError(f"cannot listen on {path} (routers.admin.socket): {error.strerror}") from None
+    except BaseException:
+        opened.close_clients()
+        opened.close_admin()
+        raise
+    admin.register(TlsCollector(opened))
+    return opened
+
+
+async def _tcp(name: str, address: str, port: int, tls: Tls | None, key: str, app: App) -> Server:
+    try:
+        certificate = None if tls is None else Certificate(tls, f"{key}.tls")
+    except CertificateError as error:
+        raise ServeError(str(error)) from None
+    try:
+        listener = bind_tcp(address, port)
+    except OSError as error:
+        raise ServeError(f"cannot listen on {address}:{port} ({key}.port): {error.strerror}") from None
+    if certificate is not None:
+        return TlsServer(listener, certificate, _maker(app), name)
+    return await asyncio.get_running_loop().create_server(_maker(app), sock=listener, backlog=BACKLOG)
+
+
+def _maker(app: App) -> Make:
+    loop = asyncio.get_running_loop()
+    return lambda: Connection(app, loop)
+
+
+def _close(servers: Iterable[Any]) -> None:
+    for server in servers:
+        server.close()
