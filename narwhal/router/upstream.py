@@ -6,6 +6,7 @@ import math
 import re
 import ssl
 from collections import deque
+from functools import lru_cache
 from typing import Any, Protocol
 
 from narwhal.control.events import FailureCause
@@ -75,10 +76,10 @@ class Pool:
 
         `once`: never send it a second time. `until`: do not send it later than this on the loop's clock.
         """
-        now = self.loop.time()
-        while self.idle:
-            up = self.idle.pop()
-            if up.usable(now):
+        idle = self.idle
+        while idle:
+            up = idle.pop()
+            if up.usable(self.loop.time()):
                 up.begin(request, owner, again=not once)
                 return up
             up.abort()
@@ -221,7 +222,7 @@ class Upstream(asyncio.Protocol):
         if owner is None:
             return
         if state == _CLOSE and exc is None:
-            self._finish()
+            self._finish(self._collected_body())
         elif self._pending is not None and state == _HEAD and not self.pool.closed:
             # the engine closed an idle connection as we used it: nothing was answered, so send it once more
             request, self.owner = self._pending, None
@@ -260,11 +261,11 @@ class Upstream(asyncio.Protocol):
             if len(buffer) > MAX_HEAD:
                 self._broken("the engine's head is too long")
             return
-        head, rest = buffer[: end + 2].lower(), buffer[end + 4 :]
         self._buffer = b""
+        head, rest = buffer[: end + 2].lower(), buffer[end + 4 :]
         try:
-            self.status = _status(head)
-            length = _body_length(head, self.status)
+            self.status, keep = _status(head[:_STATUS_LINE])
+            length, close = _framing(head, self.status)
         except ValueError:
             self._broken("the engine's head is malformed")
             return
@@ -272,15 +273,22 @@ class Upstream(asyncio.Protocol):
             if rest:
                 self._head(rest)
             return
-        if _header(head, b"connection") == b"close" or head.startswith(b"http/1.0"):
+        if close or not keep:
             self._keep = False
         owner = self.owner
         if owner is None:
             return
-        self._collect = None if owner.answer_head(self, self.status, head, length) else []
-        self._collected = 0
+        relay = owner.answer_head(self, self.status, head, length)
         if self.owner is None:  # the owner gave it up
             return
+        self._collect = None if relay else []
+        if length == len(rest) and not relay:  # the common case: all of it in one read
+            self._finish(rest)
+        else:
+            self._begin_body(length, rest)
+
+    def _begin_body(self, length: int, rest: bytes) -> None:
+        self._collected = 0
         if length >= 0:
             self._state, self._left = _LENGTH, length
             self._length(rest)
@@ -305,7 +313,7 @@ class Upstream(asyncio.Protocol):
             self._body(whole)
         if tracker.done and self.owner is not None:
             self._keep = self._keep and not tracker.surplus
-            self._finish()
+            self._finish(self._collected_body())
 
     def _length(self, data: bytes) -> None:
         if len(data) > self._left:
@@ -314,7 +322,7 @@ class Upstream(asyncio.Protocol):
         if data:
             self._body(data)
         if self._left == 0 and self.owner is not None:
-            self._finish()
+            self._finish(self._collected_body())
 
     def _body(self, data: bytes) -> None:
         if self._collect is None:
@@ -330,20 +338,21 @@ class Upstream(asyncio.Protocol):
         self._fail("stream", message)
         self.abort()
 
-    def _finish(self) -> None:
-        owner, collected, tracker = self.owner, self._collect, self.tracker
-        self.owner = self._collect = None
-        body = b""
-        if collected is not None:
-            body = b"".join(collected)
-            if tracker is not None:
-                body = dechunk(body)
+    def _collected_body(self) -> bytes:
+        collected, self._collect = self._collect, None
+        if collected is None:
+            return b""
+        body = b"".join(collected)
+        return body if self.tracker is None else dechunk(body)
+
+    def _finish(self, body: bytes) -> None:
+        owner, self.owner, pool = self.owner, None, self.pool
         if self._paused:
             self.resume()
         self._state = _IDLE
-        self._used_t = self.pool.loop.time()
-        if self._keep and self.transport is not None and not self.pool.closed:
-            self.pool.idle.append(self)
+        self._used_t = pool.loop.time()
+        if self._keep and self.transport is not None and not pool.closed:
+            pool.idle.append(self)
         elif self.transport is not None:
             self.transport.close()
         if owner is not None:
@@ -351,34 +360,35 @@ class Upstream(asyncio.Protocol):
         self.tracker = None
 
 
-_STATUS = re.compile(rb"http/1\.[01] ([1-9][0-9][0-9])[ \r]")
+_STATUS_LINE = len(b"http/1.1 200 ")
+_FRAMING = re.compile(rb"\r\n(content-length|transfer-encoding|connection):[ \t]*([^\r\n]*)")
 
 
-def _status(head: bytes) -> int:
-    found = _STATUS.match(head)
+@lru_cache(256)
+def _status(line: bytes) -> tuple[int, bool]:
+    """The status that a lower-case head begins with, and whether HTTP/1.1 is spoken. Raises `ValueError`."""
+    found = re.match(rb"http/1\.([01]) ([1-9][0-9][0-9])[ \r]", line)
     if found is None:
         raise ValueError("no status line")
-    return int(found.group(1))
+    return int(found[2]), found[1] == b"1"
 
 
-def _header(head: bytes, name: bytes) -> bytes:
-    """The value of a header in a lower-case head; empty when it is not there."""
-    start = head.find(b"\r\n%s:" % name)
-    return head[start + len(name) + 3 : head.find(b"\r\n", start + 2)].strip() if start >= 0 else b""
+def _framing(head: bytes, status: int) -> tuple[int, bool]:
+    """Length of the body by its lower-case head, and whether the connection closes after it. Raises `ValueError`.
 
-
-def _body_length(head: bytes, status: int) -> int:
-    """Length of the body by its head: bytes, -1 for chunked, -2 for until the end. Raises `ValueError`."""
-    if status in (204, 304):
-        return 0
-    encoding = _header(head, b"transfer-encoding")
-    if encoding:
-        if encoding != b"chunked":
-            raise ValueError("a transfer coding that was not asked for")
-        return -1
-    length = _header(head, b"content-length")
-    if not length:
-        return -2
-    if not length.isdigit():
-        raise ValueError("not a length")
-    return int(length)
+    The length is in bytes, -1 for chunked, -2 for until the end.
+    """
+    length, close = -2, False
+    for name, value in _FRAMING.findall(head):
+        value = value.rstrip()
+        if name == b"connection":
+            close = close or value == b"close"
+        elif name == b"transfer-encoding":
+            if value != b"chunked":
+                raise ValueError("a transfer coding that was not asked for")
+            length = -1
+        elif not value.isdigit():
+            raise ValueError("not a length")
+        elif length != -1:
+            length = int(value)
+    return (0 if status in (204, 304) else length), close
