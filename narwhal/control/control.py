@@ -52,7 +52,7 @@ class Control:
         health, lifecycle, roles = self.health, self.lifecycle, self.roles
         self._handlers: dict[type, Callable[[Any], list[AnyCommand]]] = {
             RequestArrived: self._arrived,
-            PrefillFinished: lifecycle.prefill_finished,
+            PrefillFinished: self._prefill_finished,
             FirstToken: lifecycle.first_token,
             TokensObserved: lifecycle.tokens,
             RequestFinished: lifecycle.finished,
@@ -85,6 +85,13 @@ class Control:
         if self.lifecycle.is_late(event.request, event.t, commands):
             commands += self._after_roles(event.t, self.roles.urgent(event.t))
         return commands
+
+    def _prefill_finished(self, event: PrefillFinished) -> list[AnyCommand]:
+        request = self.pool.requests.get(event.request)
+        commands = self.health.named(request.prefill_engine, event.generation) if request is not None else []
+        if commands:
+            self.pool.refresh()
+        return commands + self.lifecycle.prefill_finished(event)
 
     def _leg_failed(self, event: LegFailed) -> list[AnyCommand]:
         commands = self._standing(event.t, self.health.leg_failed(event))

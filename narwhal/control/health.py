@@ -70,6 +70,8 @@ class Health:
         if engine is None:
             return []
         commands: list[AnyCommand] = []
+        if event.generation != engine.generation:
+            engine.told_id = ""
         if engine.generation and event.generation != engine.generation:
             engine.healthy = 0
             commands += self._eject(engine, "restarted: another process generation")
@@ -90,6 +92,7 @@ class Health:
         engine = self.pool.engines.get(event.engine)
         if engine is None:
             return []
+        self._doubt(engine, event.cause)
         return self._strike(engine, event.cause, hard=event.hard)
 
     def leg_failed(self, event: LegFailed) -> list[AnyCommand]:
@@ -97,8 +100,25 @@ class Health:
         engine = self.pool.engines.get(event.engine)
         if engine is None or event.cause in ("client", "overload"):
             return []
+        self._doubt(engine, event.cause)
         commands = self._strike(engine, event.cause, hard=False) if event.cause in STRIKES else []
         return [*commands, ProbeEngine(engine.id)]
+
+    def named(self, engine_id: str, told_id: str) -> list[AnyCommand]:
+        """Leg 1's answer named its process; another id than before is a restart that no look has seen yet."""
+        engine = self.pool.engines.get(engine_id)
+        if engine is None or not told_id or told_id == engine.told_id:
+            return []
+        restarted, engine.told_id = bool(engine.told_id), told_id
+        if not restarted:
+            return []
+        engine.suspected = True
+        return [ProbeEngine(engine.id)]
+
+    def _doubt(self, engine: Engine, cause: str) -> None:
+        """A broken connection makes the generation unknown, even of the last of a role: it is read again first."""
+        if cause == "connection" and engine.admitted:
+            engine.suspected = True
 
     def _strike(self, engine: Engine, cause: str, *, hard: bool) -> list[AnyCommand]:
         engine.healthy = 0

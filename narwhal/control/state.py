@@ -118,7 +118,7 @@ class Engine:
         "admitted", "curves", "device", "draining", "ejected", "failures", "fingerprint", "foreign_kv_tokens",
         "foreign_streams", "generation", "healthy", "id", "kv_tokens", "last_prefill_t", "leaves_t", "measured",
         "moving", "pin", "prefill_backlog_s", "prefill_scale", "prefill_tokens", "prefills", "role",
-        "role_since_t", "samples", "streams", "suspected",
+        "role_since_t", "samples", "streams", "suspected", "told_id",
     )  # fmt: skip
 
     def __init__(self, id: str, role: Role, curves: Curves) -> None:
@@ -138,6 +138,9 @@ class Engine:
         self.leaves_t: float | None = None
         """When it is gone at the latest, after it was taken out of the fleet file; None: it stays."""
         self.suspected = False
+        """Whether it may be down, or another process than before; until a look says otherwise nothing new is sent."""
+        self.told_id = ""
+        """The id that leg 1's answers name in its present generation; empty: none yet."""
         self.failures = 0
         self.healthy = 0
         self.moving: Role | None = None

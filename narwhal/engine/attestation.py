@@ -37,7 +37,7 @@ class AttestedCache(Model):
     bytes_per_token: Count | None
     """Bytes of one token's KV, over all layers and tensor-parallel ranks."""
     layout: str | None
-    """Order of heads and tokens within a block."""
+    """Order of layers, blocks, heads and tokens in memory, as the engine names it."""
 
 
 class Attestation(Document):

@@ -24,6 +24,14 @@ class Leg1Answer(msgspec.Struct, frozen=True):
     generation: str
 
 
+class _Model(msgspec.Struct):
+    id: str = ""
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model] = []
+
+
 class EngineMetrics(msgspec.Struct, frozen=True):
     """What an engine's metrics say of its load."""
 
@@ -51,6 +59,9 @@ class Dialect(Protocol):
 
     def metrics(self, text: str) -> EngineMetrics | None:
         """Parse the engine's metrics page; None when it is not one."""
+
+    def generation(self, models: bytes) -> str:
+        """The generation that `/v1/models` tells; empty when it tells none."""
 
 
 class _Usage(msgspec.Struct):
@@ -88,6 +99,7 @@ class VllmDialect:
     def __init__(self) -> None:
         self._encode = msgspec.json.Encoder().encode
         self._decode_leg1 = msgspec.json.Decoder(_Leg1).decode
+        self._decode_models = msgspec.json.Decoder(_Models).decode
         self._decode_params = msgspec.json.Decoder(_Params).decode
 
     def leg1(self, body: Body) -> bytes:
@@ -138,6 +150,14 @@ class VllmDialect:
             )
         except (ValueError, OverflowError):  # NaN, or a page that is cut
             return None
+
+    def generation(self, models: bytes) -> str:
+        """The UUID that `narwhal engine run` has the engine serve as a model name."""
+        try:
+            names = [model.id for model in self._decode_models(models).data]
+        except msgspec.DecodeError:
+            return ""
+        return next((name.removeprefix(GENERATION_NAME) for name in names if name.startswith(GENERATION_NAME)), "")
 
 
 _METRIC = re.compile(

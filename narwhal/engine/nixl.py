@@ -32,7 +32,7 @@ class Handshake(msgspec.Struct, frozen=True):
     block_bytes: int
     """Bytes of one block over all layers, of one tensor-parallel rank."""
     layout: str
-    """Order of heads and tokens in a block: `HND` or `NHD`."""
+    """Order of layers, blocks, heads and tokens in memory."""
     attention: str
     """Name of the attention backend."""
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from narwhal.control.events import EngineDown, EngineObserved, EngineUp, FailureCause
+from narwhal.engine.dialect import EngineMetrics
 from narwhal.router.upstream import Pool, Upstream
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Probes:
         self._timeout_s = timeout_s
         self._wake: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._told: dict[str, tuple[str, str]] = {}
+        """Start of each engine's process, and the generation that its names told then."""
 
     def watch(self, engine: str) -> None:
         """Look at an engine from now on."""
@@ -90,11 +93,8 @@ class Probes:
 
     async def _look(self, engine: str) -> None:
         shell = self._shell
-        pool = shell.pools[engine]
         try:
-            status, _ = await get(pool, "/health", self._timeout_s)
-            if status == 200:
-                status, page = await get(pool, "/metrics", self._timeout_s)
+            status, seen, generation = await self._read(engine)
         except TimeoutError:
             shell.feed(EngineDown(shell.now(), engine, "timeout"))
             return
@@ -104,9 +104,25 @@ class Probes:
         if status != 200:
             shell.feed(EngineDown(shell.now(), engine, "status"))
             return
-        seen = shell.dialect.metrics(page.decode("utf-8", "replace"))
-        if seen is None:
-            shell.feed(EngineUp(shell.now(), engine, ""))
-            return
-        shell.feed(EngineUp(shell.now(), engine, seen.started_at))
-        shell.feed(EngineObserved(shell.now(), engine, seen.running, seen.waiting, seen.kv_used_tokens))
+        shell.feed(EngineUp(shell.now(), engine, generation))
+        if seen is not None:
+            shell.feed(EngineObserved(shell.now(), engine, seen.running, seen.waiting, seen.kv_used_tokens))
+
+    async def _read(self, engine: str) -> tuple[int, EngineMetrics | None, str]:
+        """Ask an engine: the status of the first page that is not 200, its metrics, its generation."""
+        pool, dialect = self._shell.pools[engine], self._shell.dialect
+        status, _ = await get(pool, "/health", self._timeout_s)
+        if status != 200:
+            return status, None, ""
+        status, page = await get(pool, "/metrics", self._timeout_s)
+        if status != 200:
+            return status, None, ""
+        seen = dialect.metrics(page.decode("utf-8", "replace"))
+        started_at = seen.started_at if seen else ""
+        known = self._told.get(engine)
+        if known is None or not started_at or known[0] != started_at:  # names cannot change within a life
+            status, page = await get(pool, "/v1/models", self._timeout_s)
+            if status not in (200, 404):
+                return status, None, ""
+            known = self._told[engine] = started_at, dialect.generation(page)
+        return 200, seen, known[1] or started_at

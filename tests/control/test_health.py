@@ -1,7 +1,15 @@
 """Which engines may have work."""
 
 from narwhal.control.commands import EngineChanged, ProbeEngine, Refuse, StartPrefill
-from narwhal.control.events import DrainSet, EngineDown, EngineJoined, EngineObserved, EngineUp, LegFailed
+from narwhal.control.events import (
+    DrainSet,
+    EngineDown,
+    EngineJoined,
+    EngineObserved,
+    EngineUp,
+    LegFailed,
+    PrefillFinished,
+)
 from tests.control.driving import CURVES, Driver, only
 
 
@@ -99,3 +107,35 @@ def test_a_fleet_with_nobody_up_refuses_with_503() -> None:
     for name in ("e0", "e1"):
         driver.feed(EngineDown(0.1, name, "connection", hard=True))
     assert only(driver.arrive(1), Refuse).status == 503
+
+
+def test_a_broken_connection_lets_no_leg_start_before_the_generation_is_read_again() -> None:
+    driver = Driver("pd")
+    engine = only(driver.arrive(1), StartPrefill).engine
+    driver.feed(LegFailed(0.1, 1, "prefill", engine, "connection"))
+    assert not driver.engine(engine).open  # though it is the last of its role
+    assert driver.engine(engine).live
+    driver.feed(EngineUp(0.2, engine, "life-1"))
+    assert driver.engine(engine).open
+
+
+def test_a_look_that_breaks_makes_the_generation_unknown_and_a_late_one_does_not() -> None:
+    driver = Driver("pd")
+    driver.feed(EngineDown(0.1, "e0", "timeout"))
+    assert driver.engine("e0").open
+    driver.feed(EngineDown(0.2, "e0", "connection"))
+    assert not driver.engine("e0").open
+
+
+def test_another_id_in_leg_1_s_answer_is_a_restart_that_no_look_has_seen() -> None:
+    driver = Driver("ppd")
+    engine = only(driver.arrive(1), StartPrefill).engine
+    assert not [c for c in driver.feed(PrefillFinished(0.1, 1, 0, "id-1")) if isinstance(c, ProbeEngine)]
+    driver.engine("e1" if engine == "e0" else "e0").draining = True
+    driver.pool.refresh()
+    assert only(driver.arrive(2), StartPrefill).engine == engine
+    commands = driver.feed(PrefillFinished(0.2, 2, 0, "id-2"))
+    assert [c.engine for c in commands if isinstance(c, ProbeEngine)] == [engine]
+    assert not driver.engine(engine).open
+    driver.feed(EngineUp(0.3, engine, "life-2"))
+    assert driver.engine(engine).told_id == ""

@@ -120,6 +120,9 @@ class FakeEngine:
         self.whole: Answer = tokens
         self.asked: list[Asked] = []
         self.healthy = True
+        self.names = ["m"]
+        """Names of its model."""
+        self.started_at = "1.7e9"
         self.gone = threading.Event()
         """Set when a client closed a connection while an answer to it was due."""
         self._listener = socket.create_server(("127.0.0.1", port), backlog=128)
@@ -136,6 +139,7 @@ class FakeEngine:
     def reset(self) -> None:
         """Healthy answers again, nothing remembered."""
         self.leg_1, self.leg_2, self.whole, self.healthy = leg_1, tokens, tokens, True
+        self.names, self.started_at = ["m"], "1.7e9"
         self.asked.clear()
         self.gone.clear()
 
@@ -184,8 +188,10 @@ class FakeEngine:
     def _answer(self, asked: Asked, sock: socket.socket) -> None:
         if asked.path == "/health":
             reply(sock, {}, 200 if self.healthy else 503)
+        elif asked.path == "/v1/models":
+            reply(sock, {"object": "list", "data": [{"id": name} for name in self.names]})
         elif asked.path == "/metrics":
-            data = METRICS.encode()
+            data = METRICS.replace("1.7e9", self.started_at).encode()
             sock.sendall(
                 b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n\r\n" % len(data) + data
             )
