@@ -3,7 +3,7 @@ BIN := .venv/bin
 SOURCES := narwhal tests
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo check test e2e bench bench-control schemas format clean
+.PHONY: help setup demo check test e2e fuzz bench bench-control schemas format clean
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -30,6 +30,9 @@ e2e: .venv/.dev ## Real processes and sockets
 	$(BIN)/pytest -q -m 'e2e or packaging'
 
 test: check e2e ## Everything
+
+fuzz: .venv/.dev ## The protocol fuzzers for ten minutes (FUZZ_SECONDS=); the suite runs them for one
+	NARWHAL_FUZZ_SECONDS=$(or $(FUZZ_SECONDS),600) $(BIN)/pytest -q -s tests/fuzz
 
 bench: .venv/.dev ## The short measurements; bench/README.md lists all
 	$(BIN)/python bench/control/decision_cost.py

@@ -8,6 +8,7 @@ MAX_CHUNK = 8 << 20
 """Largest chunk of a stream, in bytes: it is held until it is whole."""
 MAX_TRAILERS = 65536
 _USAGE = b'"usage":{'
+_DONE = b"data: [DONE]\n\n\r\n"
 
 
 class ChunkError(Exception):
@@ -21,7 +22,7 @@ class ChunkTracker:
     passed always ends at a chunk boundary, where an error event may follow. Nothing is decoded.
     """
 
-    __slots__ = ("_held", "_missing", "done", "frames", "surplus", "usage")
+    __slots__ = ("_held", "_missing", "done", "frames", "last", "surplus", "usage")
 
     def __init__(self) -> None:
         self._held: list[bytes] = []
@@ -35,6 +36,8 @@ class ChunkTracker:
         """`data:` markers so far: frames, not tokens; the usage frame tells tokens."""
         self.usage = b""
         """What followed the last `"usage":`; empty when there was none."""
+        self.last = b""
+        """What passed last."""
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes; returns the whole chunks that they complete. Raises `ChunkError`."""
@@ -52,11 +55,18 @@ class ChunkTracker:
             else:
                 self._held.append(data[end:])
             data = data[:end]
+        if data:
+            self.last = data
         self.frames += data.count(b"data: ")
         if _USAGE in data:
             start = data.rfind(_USAGE)
             self.usage = data[start : start + 512]
         return data
+
+    @property
+    def said_done(self) -> bool:
+        """Whether `[DONE]` has passed, though perhaps not the last chunk: the content is complete."""
+        return self.last.endswith(_DONE)
 
     def _last_boundary(self, data: bytes) -> int:
         """Where the last whole chunk of `data` ends; says in `_missing` what the next one lacks at least."""

@@ -296,8 +296,13 @@ class Exchange:
         self._failed("overload" if status == 503 else "status", status)
 
     def answer_failed(self, up: Upstream, cause: FailureCause, message: str) -> None:
-        """The leg broke."""
+        """The leg broke. A stream that has said `[DONE]` lacks its last chunk alone: an error would contradict it."""
         self.up = None
+        if self.visible and up.tracker is not None and up.tracker.said_done:
+            if self.dechunker is None and self.connection is not None:
+                self.connection.transport.write(b"0\r\n\r\n")
+            self._stream_done(up.tracker.usage)
+            return
         self._failed(cause, 0)
 
     def _failed(self, cause: FailureCause, status: int) -> None:

@@ -181,6 +181,29 @@ def test_an_engine_that_dies_in_mid_stream_leaves_one_error_event(
     assert answer.endswith(b"0\r\n\r\n")
 
 
+@pytest.mark.parametrize("rest", [b"", b"0\r\n", b"x0\r\n\r\n"])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_stream_that_said_done_is_complete_without_its_last_chunk(
+    router: Router, decode: FakeEngine, rest: bytes, version: str
+) -> None:
+    def answer(asked: Asked, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.sendall(STREAM_HEAD + token(" a") + event("[DONE]"))
+        assert seen.wait(60)
+        sock.sendall(rest)
+        sock.shutdown(socket.SHUT_RDWR)
+
+    seen = threading.Event()
+    decode.leg_2 = answer
+    with router.connect() as sock:
+        sock.sendall(post({**BODY, "stream": True}, version=version, extra="Connection: close\r\n"))
+        start = read_until(sock, b"[DONE]\n\n")
+        seen.set()
+        answer_bytes = start + read_all(sock)
+    assert answer_bytes.endswith(b"[DONE]\n\n" if version == "1.0" else b"[DONE]\n\n\r\n0\r\n\r\n")
+    assert b'"error"' not in answer_bytes
+
+
 def test_http_1_0_gets_the_error_event_too(router: Router, decode: FakeEngine) -> None:
     decode.leg_2 = lambda asked, sock: (sock.sendall(STREAM_HEAD + token(" a") + b"40\r\n"), sock.shutdown(2))[1]
     with router.connect() as sock:
