@@ -11,7 +11,7 @@ import stat
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from narwhal.fleet.places import reachable
 from narwhal.router.tls import Certificate
@@ -121,7 +121,7 @@ class TlsServer:
     async def _shake(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         try:
-            transport, _ = await self._loop.connect_accepted_socket(
+            made = await self._loop.connect_accepted_socket(
                 self._make,
                 sock,
                 ssl=self.certificate.context,
@@ -134,8 +134,8 @@ class TlsServer:
             self.handshakes["failed"] += 1
         else:
             self.handshakes["done"] += 1
-            if isinstance(transport, asyncio.WriteTransport):
-                transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+            transport: Any = made[0]  # uvloop's do not derive from asyncio's
+            transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
 
 
 class UnixServer:

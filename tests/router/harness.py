@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -114,7 +115,10 @@ def tokens(asked: Asked, sock: socket.socket) -> None:
 class FakeEngine:
     """An engine whose answers are a function that a test sets: it may write any bytes, wait, or close the socket."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+        self.looked: Asked | None = None
+        """The last look at `/health` or `/metrics`."""
+        self._tls = tls
         self.leg_1: Answer = leg_1
         self.leg_2: Answer = tokens
         self.whole: Answer = tokens
@@ -169,6 +173,8 @@ class FakeEngine:
             while True:
                 sock, _ = self._listener.accept()
                 self._count += 1
+                if self._tls is not None:  # the handshake is made by whoever reads first
+                    sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
                 self._connections.append(sock)
                 threading.Thread(target=self._converse, args=(sock, self._count), daemon=True).start()
 
@@ -186,6 +192,8 @@ class FakeEngine:
                 self._answer(asked, sock)
 
     def _answer(self, asked: Asked, sock: socket.socket) -> None:
+        if asked.path in ("/health", "/metrics"):
+            self.looked = asked
         if asked.path == "/health":
             reply(sock, {}, 200 if self.healthy else 503)
         elif asked.path == "/v1/models":
