@@ -253,6 +253,7 @@ class Router:
     state_dir: Path
     log: Path
     token: str = ""
+    given_socket: Path | None = None
     sockets: list[socket.socket] = field(default_factory=list)
 
     @property
@@ -264,9 +265,8 @@ class Router:
         self.sockets.append(sock)
         return sock
 
-    @property
-    def admin_socket(self) -> Path:
-        return self.state_dir / f"admin-{self.admin_port}.sock"
+    def __post_init__(self) -> None:
+        self.admin_socket = self.given_socket or self.state_dir / f"admin-{self.admin_port}.sock"
 
     def send(
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None, *, admin: bool = False
@@ -377,11 +377,17 @@ def start_router(folder: Path, fleet: Path, port: int, admin_port: int, **more: 
 
 @contextlib.contextmanager
 def routing(
-    folder: Path, engines: list[FakeEngine], *, wait: bool = True, token: str = "", **options: Any
+    folder: Path,
+    engines: list[FakeEngine],
+    *,
+    wait: bool = True,
+    token: str = "",
+    admin_socket: Path | None = None,
+    **options: Any,
 ) -> Iterator[Router]:
     """A ready router in front of these engines; the first half of them holds prefill."""
     fleet, port, admin_port = write_fleet(folder, [engine.port for engine in engines], **options)
-    router = start_router(folder, fleet, port, admin_port, token=token)
+    router = start_router(folder, fleet, port, admin_port, token=token, given_socket=admin_socket)
     try:
         if wait:
             eventually(router.ready, "the router's readiness")
