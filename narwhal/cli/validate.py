@@ -10,7 +10,9 @@ from narwhal.cli.app import progress, verb
 from narwhal.cli.output import CommandError, Problem, Result
 
 if TYPE_CHECKING:
-    from narwhal.fleet import Finding, SourceError
+    from pathlib import Path
+
+    from narwhal.fleet import Expanded, Finding, SourceError
 
 
 class ReportFormat(StrEnum):
@@ -85,6 +87,18 @@ def _check(names: list[str], format_: ReportFormat) -> Result:
     else:
         text = report.as_text(findings) or ("" if unusable else f"{len(listed)} ok" if len(listed) > 1 else "ok")
     return Result(status, data=data, text=text, errors=unusable)
+
+
+def opened_fleet(path: "Path") -> "Expanded":
+    """The expanded fleet of a file, for verbs that work on one; what is wrong with it ends the verb."""
+    from narwhal.fleet import FleetError, SourceError, open_fleet
+
+    try:
+        return open_fleet(path)
+    except FleetError as error:
+        raise CommandError(*map(finding_problem, error.findings)) from error
+    except SourceError as error:
+        raise CommandError(source_problem(error)) from error
 
 
 def source_problem(error: "SourceError") -> Problem:

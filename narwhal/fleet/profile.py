@@ -46,6 +46,53 @@ class TransferCurve(Model):
     """Bandwidth, in bytes per second."""
 
 
+class PairTransfer(Model):
+    """Time of a handoff from one engine to another."""
+
+    producer: str
+    """Engine of the prefill leg."""
+    consumer: str
+    """Engine of the decode leg."""
+    transfer: TransferCurve
+    """Its curve."""
+    error: NonNegative
+    """Mean error over its samples, as a share of the measured time."""
+
+
+class FitQuality(Model):
+    """How far a curve is from what was measured, as shares of the measured value, and where it was measured."""
+
+    samples: Annotated[int, Field(ge=1)]
+    """Cells that were measured, over all engines."""
+    mean_error: NonNegative
+    """Mean error in sample."""
+    largest_error: NonNegative
+    """Largest error in sample."""
+    left_out_error: NonNegative
+    """Mean error at each sample of the curve fitted to the others."""
+    domain: dict[str, tuple[float, float]]
+    """Least and largest value of each variable: outside it the curve is a guess."""
+
+
+class Measured(Model):
+    """Where and when the curves were measured."""
+
+    at: str
+    """UTC time of the end of the sweep, ISO 8601."""
+    version: str
+    """Version of the engines."""
+    engines: Annotated[list[str], Field(min_length=1)]
+    """Engines whose samples are in the curves."""
+    neighbours: Literal["none", "loaded", "idle"]
+    """Whether engines that share a card were busy meanwhile; `none`: they share with nobody."""
+    prefill: FitQuality
+    """Of the prefill curve."""
+    decode: FitQuality
+    """Of the decode curve."""
+    transfer: FitQuality | None = None
+    """Of the transfer curve over all pairs; None when no handoff was measured."""
+
+
 class Profile(Document):
     """Curves and limits of one kind of engine."""
 
@@ -71,3 +118,9 @@ class Profile(Document):
     """Most requests in one batch."""
     max_num_batched_tokens: Annotated[int, Field(ge=1)] = 2048
     """Most tokens in one step."""
+    contract: str | None = None
+    """Contract fingerprint of the engines that these curves hold for; None for a reference."""
+    measured: Measured | None = None
+    """The measurement; None for a reference."""
+    pairs: list[PairTransfer] = Field(default_factory=list)
+    """Handoffs of each directed pair that was measured."""

@@ -1,1 +1,19 @@
-"""How fast an engine is."""
+"""How fast an engine is: sweeps over prefill, decode and handoffs, fits, and the store of measured profiles."""
+
+from narwhal.profiling.build import Built, Drawn, Limits
+from narwhal.profiling.client import EngineError
+from narwhal.profiling.fit import FitError
+from narwhal.profiling.fleet import Ask, profile_fleet
+from narwhal.profiling.store import save_profile, stored_profile
+
+__all__ = [
+    "Ask",
+    "Built",
+    "Drawn",
+    "EngineError",
+    "FitError",
+    "Limits",
+    "profile_fleet",
+    "save_profile",
+    "stored_profile",
+]
