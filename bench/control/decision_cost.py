@@ -27,15 +27,16 @@ def loaded_pool(engines: int, residents: int) -> Pool:
         engine.admitted = engine.measured = True
         pool.engines[engine.id] = engine
     pool.refresh()
+    share = pool.accounts["default"].share(None)
     for number in range(residents):
         engine = pool.decode[number % len(pool.decode)]
-        request = Request(number, "default", "", 1000, 500)
+        request = Request(number, share, "", 1000, 500)
         request.phase, request.decode_engine, request.ttft_s = Phase.DECODE, engine.id, 2.0
         pool.requests[number] = request
         engine.streams += 1
         engine.kv_tokens += 1500
     for number in range(residents, residents + 2 * len(pool.prefill) + 100):
-        request = Request(number, "default", "", 1000, 500)
+        request = Request(number, share, "", 1000, 500)
         request.cost_s, request.ttft_s = 0.06, 2.0
         pool.requests[number] = request
         engine = pool.prefill[number % len(pool.prefill)]
@@ -44,9 +45,7 @@ def loaded_pool(engines: int, residents: int) -> Pool:
             engine.prefills[number] = (0.0, request.cost_s, 1000)
             engine.prefill_backlog_s += request.cost_s
         else:
-            pool.queue.append(number)
-            pool.queued += 1
-            pool.queued_cost_s += request.cost_s
+            pool.queue.push(request)
     return pool
 
 

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 from narwhal.control.demand import Demand
 from narwhal.control.placement import splits
+from narwhal.control.queue import NOTHING, Ahead
 from narwhal.control.state import Pool, Request, Settings
+from narwhal.control.tenants import Account
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +23,16 @@ class Refusal:
 def price_s(pool: Pool, t: float, request: Request) -> float:
     """Projected seconds from arrival to first token: backlog, own prefill, time already waited, measured handoff.
 
-    The backlog is that of the cheapest engine while it would be served next; while prompts wait in the router they
-    are served first, so then it is the mean of all that waits.
+    The backlog is that of the cheapest engine while it would be served next; where prompts of the queue are served
+    first (`FairQueue.ahead`), it is the mean of all that is served before it. So nobody pays for what others queue
+    beyond their share.
     """
     engines = pool.prefill or pool.decode
     if not engines:
         return float("inf")
-    if pool.queued:
-        backlog = (pool.queued_cost_s + sum(engine.backlog_s(t) for engine in engines)) / len(engines)
+    ahead = _ahead(pool, request)
+    if ahead.requests > 0:
+        backlog = (ahead.cost_s + sum(engine.backlog_s(t) for engine in engines)) / len(engines)
     else:
         backlog = min(engine.backlog_s(t) for engine in engines)
     return max(t - request.arrived_t, 0.0) + backlog + request.cost_s + pool.handoff_s
@@ -38,9 +42,14 @@ def refuse(pool: Pool, settings: Settings, demand: Demand, t: float, request: Re
     """The refusal of a request that arrives, or None to let it in."""
     if splits(pool, settings) is None:
         return Refusal("no_engine", "no engine can serve this request at the moment", 1.0, 503)
-    if pool.queued >= settings.serving.queue.max_requests and pool.queued:
-        wait = (pool.queued_cost_s / max(len(pool.prefill or pool.decode), 1)) or 1.0
-        return Refusal("queue_full", f"{pool.queued} requests already wait", wait)
+    account = request.share.account
+    if account.limited:
+        over = _refuse_limits(account, t, request)
+        if over is not None:
+            return over
+    if account.waiting and account.waiting >= int(settings.serving.queue.max_requests * account.portion):
+        wait = pool.queue.ahead(request.share).cost_s / max(len(pool.prefill or pool.decode), 1) or 1.0
+        return Refusal("queue_full", f"{account.waiting} requests already wait", wait)
     if settings.serving.admission == "open" or not _trusted(pool):
         return None
     return _refuse_ttft(pool, settings, t, request) or _refuse_decode(pool, settings, demand, t, request)
@@ -59,6 +68,25 @@ def refuse_late(pool: Pool, settings: Settings, t: float, request: Request) -> R
         f"waited too long: {price:.2f} s to the first token, the limit is {limit:.2f} s",
         price - limit,
     )
+
+
+def _refuse_limits(account: Account, t: float, request: Request) -> Refusal | None:
+    """The refusal of a request that is over its tenant's own limits."""
+    limits = account.limits
+    wait = account.concurrency_wait_s()
+    if wait is not None:
+        text = f"tenant {limits.name} has {account.open} requests open, its limit is {limits.max_concurrency}"
+        return Refusal("tenant_concurrency", text, wait)
+    wait = account.tokens_wait_s(t, account.expected_tokens(request.prompt_tokens, request.max_tokens))
+    if wait is None:
+        return None
+    text = f"tenant {limits.name} has used its {limits.tokens_per_minute} tokens per minute"
+    return Refusal("tenant_tokens", text, wait)
+
+
+def _ahead(pool: Pool, request: Request) -> Ahead:
+    """What of the queue is served before a request that comes now."""
+    return pool.queue.ahead(request.share) if pool.queue else NOTHING
 
 
 def _trusted(pool: Pool) -> bool:
@@ -96,7 +124,7 @@ def _refuse_decode(pool: Pool, settings: Settings, demand: Demand, t: float, req
     horizon_s = price_s(pool, t, request)
     survival = float(demand.survival(t) ** (horizon_s / 5.0))
     coming = (
-        pool.queued + len(pool.seats) + sum(len(engine.prefills) for engine in pool.prefill)
+        _ahead(pool, request).requests + len(pool.seats) + sum(len(engine.prefills) for engine in pool.prefill)
     ) * demand.mean_occupancy()
     expected = now * survival + coming
     if expected < len(engines):

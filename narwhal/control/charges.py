@@ -8,12 +8,13 @@ from narwhal.control.state import Engine, Pool, Request
 
 
 def charge_prefill(engine: Engine, request: Request, t: float) -> None:
-    """Charge a prompt that is sent to `engine` at `t`, by the engine's own curves."""
+    """Charge a prompt that is sent to `engine` at `t`, by the engine's own curves, and its tenant with its tokens."""
     cost_s = engine.prefill_s(request.prompt_tokens)
     engine.prefills[request.id] = (t, cost_s, request.prompt_tokens)
     engine.prefill_backlog_s += cost_s
     engine.prefill_tokens += request.prompt_tokens
     request.prefill_engine = engine.id
+    request.share.charge(request.prompt_tokens)
 
 
 def release_prefill(pool: Pool, request: Request) -> tuple[float, float] | None:
@@ -48,24 +49,37 @@ def release_decode(pool: Pool, request: Request) -> None:
 
 
 def add_tokens(pool: Pool, request: Request, tokens: int) -> None:
-    """Charge tokens that a stream produced."""
+    """Charge tokens that a stream produced, to its engine and its tenant."""
+    request.produced += tokens
+    request.share.charge(tokens)
     engine = pool.engines.get(request.decode_engine)
     if engine is not None:
         request.kv_tokens += tokens
         engine.kv_tokens += tokens
 
 
+def correct_tokens(request: Request, completion_tokens: int) -> None:
+    """Put right what a tenant was charged for a completion whose length is known now."""
+    request.share.charge(completion_tokens - request.produced)
+    request.produced = completion_tokens
+
+
 def enqueue(pool: Pool, request: Request, *, front: bool = False) -> None:
-    """Put a request into the queue; a retried one goes to the front, since it has waited already."""
-    if front:
-        pool.queue.appendleft(request.id)
+    """Put a request into the queue; a retried one goes before its tenant's others, since it has waited already."""
+    pool.queue.push(request, front=front)
+    request.share.account.waiting += 1
+
+
+def dequeue(pool: Pool, request: Request, *, served: bool) -> None:
+    """Take a request out of the queue: because an engine has it now (`served`), or because it is over."""
+    if served:
+        pool.queue.take(request)
     else:
-        pool.queue.append(request.id)
-    pool.queued += 1
-    pool.queued_cost_s += request.cost_s
+        pool.queue.remove(request)
+    request.share.account.waiting -= 1
 
 
-def dequeue(pool: Pool, request: Request) -> None:
-    """Count a request out of the queue; its entry is removed by whoever walks the queue."""
-    pool.queued -= 1
-    pool.queued_cost_s = pool.queued_cost_s - request.cost_s if pool.queued else 0.0
+def settle(request: Request) -> None:
+    """Give its tenant back what a request that is over did not use."""
+    began = request.prefill_engine or request.decode_engine or request.attempts
+    request.share.account.end(request.expected_tokens, request.prompt_tokens + request.produced if began else 0)

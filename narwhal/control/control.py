@@ -45,6 +45,7 @@ class Control:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings = settings.copy()
         self.pool = Pool()
+        self.pool.accounts.configure(settings.tenants)
         self.demand = Demand(settings, self.pool)
         self.health = Health(settings, self.pool)
         self.lifecycle = Lifecycle(settings, self.pool, self.demand)
@@ -126,6 +127,9 @@ class Control:
         """Everything reads the one `Settings`; here is what keeps a figure of it."""
         before = self.settings.copy()
         self.settings.take(Settings.read(event.settings))
+        self.pool.accounts.configure(self.settings.tenants)
+        for queue in (self.pool.queue, self.pool.seats):
+            queue.reweigh()
         self.demand.retune(event.t)
         self.roles.retune(event.t, before)
         return self._after_roles(event.t, [])

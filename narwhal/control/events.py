@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from narwhal.control.curves import Curves
+from narwhal.fleet.model import Priority
 
 Role = Literal["prefill", "decode"]
 Leg = Literal["prefill", "decode", "whole"]
@@ -121,6 +122,8 @@ class RequestArrived(Event, frozen=True, tag=True):
     model: str = ""
     started_t: float = -1.0
     """When its first byte arrived, when that is earlier than `t`; TTFT counts from there."""
+    priority: Priority | None = None
+    """What it asks for; None: its tenant's."""
 
 
 class PrefillFinished(Event, frozen=True, tag=True):

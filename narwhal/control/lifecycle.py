@@ -45,7 +45,8 @@ class Lifecycle:
         """Let a request in and place it, queue it, or refuse it."""
         if event.request in self.pool.requests:
             return []
-        request = Request(event.request, event.tenant, event.model, max(event.prompt_tokens, 1), event.max_tokens)
+        share = self.pool.accounts[event.tenant].share(event.priority)
+        request = Request(event.request, share, event.model, max(event.prompt_tokens, 1), event.max_tokens)
         request.whole = event.whole
         request.arrived_t = event.started_t if 0 <= event.started_t <= event.t else event.t
         request.ttft_s = self.settings.slo.ttft_for(request.prompt_tokens)
@@ -54,6 +55,8 @@ class Lifecycle:
         refusal = admission.refuse(self.pool, self.settings, self.demand, event.t, request)
         if refusal is not None:
             return [_refusal(request, refusal)]
+        request.expected_tokens = share.account.expected_tokens(request.prompt_tokens, request.max_tokens)
+        share.account.begin(request.expected_tokens)
         self.pool.requests[request.id] = request
         return self._enqueue(request, event.t)
 
@@ -71,6 +74,8 @@ class Lifecycle:
         return 0.0
 
     def _enqueue(self, request: Request, t: float, *, front: bool = False) -> list[AnyCommand]:
+        if request.phase is Phase.SEAT:
+            self.pool.seats.remove(request)
         request.phase = Phase.QUEUED
         charges.enqueue(self.pool, request, front=front)
         commands = self.dispatch(t)
@@ -79,24 +84,21 @@ class Lifecycle:
         return commands
 
     def dispatch(self, t: float) -> list[AnyCommand]:
-        """Place waiting prompts, oldest first, while an engine has room for the next."""
+        """Place waiting prompts, in the queue's order, while an engine has room for the next."""
         commands: list[AnyCommand] = []
         queue = self.pool.queue
-        set_aside: list[int] = []  # retried requests whose remaining engines are busy do not block the others
-        while queue:
-            request = self.pool.requests.get(queue[0])
-            if request is None or request.phase is not Phase.QUEUED:
-                queue.popleft()
-                continue
+        set_aside: list[Request] = []  # retried requests whose remaining engines are busy do not block the others
+        while (request := queue.head()) is not None:
             command = self._place(request, t)
-            if command is None:
-                if not request.excluded:
-                    break
-                set_aside.append(queue.popleft())
-                continue
-            queue.popleft()
-            commands.append(command)
-        queue.extendleft(reversed(set_aside))
+            if command is not None:
+                commands.append(command)
+            elif request.excluded:
+                set_aside.append(request)
+                queue.remove(request)
+            else:
+                break
+        for request in reversed(set_aside):
+            queue.push(request, front=True)
         return commands
 
     def _place(self, request: Request, t: float) -> AnyCommand | None:
@@ -121,7 +123,7 @@ class Lifecycle:
             return None
         if not any(other.fingerprint == engine.fingerprint for other in self.pool.decode):
             return self._start_whole(request, engine, t)  # a cohort of one serves both legs itself
-        charges.dequeue(self.pool, request)
+        charges.dequeue(self.pool, request, served=True)
         charges.charge_prefill(engine, request, t)
         request.phase = Phase.PREFILL
         return StartPrefill(request.id, engine.id, _until(t, self.settings.serving.deadlines.prefill_s))
@@ -131,7 +133,7 @@ class Lifecycle:
 
     def _start_whole(self, request: Request, engine: Engine, t: float) -> StartWhole:
         if request.phase is Phase.QUEUED:
-            charges.dequeue(self.pool, request)
+            charges.dequeue(self.pool, request, served=True)
             charges.charge_prefill(engine, request, t)
         charges.charge_decode(engine, request, t)
         request.phase = Phase.WHOLE
@@ -163,7 +165,7 @@ class Lifecycle:
         commands = self._seat(request, event.t)
         self._count_entry(request, event.t)
         if request.phase is Phase.SEAT:
-            self.pool.seats.append(request.id)
+            self.pool.seats.push(request)
             until = request.prefilled_t + max(self.settings.kv_lease_s / 2 - SEAT_MARGIN_S, 0.0)
             commands.append(Wait(request.id, "seat", until))
         return commands + self.dispatch(event.t)
@@ -190,18 +192,14 @@ class Lifecycle:
         )
 
     def fill_seats(self, t: float) -> list[AnyCommand]:
-        """Start leg 2 of handoffs that wait, oldest first, while there are seats."""
+        """Start leg 2 of handoffs that wait, in their queue's order, while there are seats."""
         commands: list[AnyCommand] = []
         seats = self.pool.seats
-        while seats:
-            request = self.pool.requests.get(seats[0])
-            if request is None or request.phase is not Phase.SEAT:
-                seats.popleft()
-                continue
+        while (request := seats.head()) is not None:
             started = self._seat(request, t)
             if not started:
                 break
-            seats.popleft()
+            seats.take(request)
             commands += started
         return commands
 
@@ -238,7 +236,11 @@ class Lifecycle:
         return []
 
     def finished(self, event: RequestFinished) -> list[AnyCommand]:
-        """An answer is complete."""
+        """An answer is complete: what it used is known."""
+        request = self.pool.requests.get(event.request)
+        if request is not None:
+            charges.correct_tokens(request, event.completion_tokens)
+            request.share.account.learn(event.completion_tokens, event.t - request.arrived_t)
         return self._over(event.request, event.t)
 
     def cancelled(self, event: RequestCancelled) -> list[AnyCommand]:
@@ -261,7 +263,10 @@ class Lifecycle:
 
     def _end(self, request: Request) -> None:
         if request.phase is Phase.QUEUED:
-            charges.dequeue(self.pool, request)
+            charges.dequeue(self.pool, request, served=False)
+        elif request.phase is Phase.SEAT:
+            self.pool.seats.remove(request)
+        charges.settle(request)
         charges.release_prefill(self.pool, request)
         charges.release_decode(self.pool, request)
         del self.pool.requests[request.id]
@@ -355,6 +360,7 @@ class Lifecycle:
         """Half the lease is nearly over: hand over to an engine's own queue, which renews it."""
         commands = self._seat(request, t, full=True)
         if commands or request.phase is not Phase.SEAT:
+            self.pool.seats.take(request)
             return commands
         self._end(request)
         return [Refuse(request.id, 503, "no_engine", "no decode engine can take the request", 1.0)]

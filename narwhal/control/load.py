@@ -6,7 +6,7 @@ Looking costs O(engines), whatever the number of resident requests.
 from dataclasses import dataclass
 
 from narwhal.control.demand import Demand
-from narwhal.control.state import Engine, Phase, Pool, Settings
+from narwhal.control.state import Engine, Pool, Settings
 from narwhal.fleet.model import Role
 
 
@@ -73,7 +73,7 @@ def look(pool: Pool, settings: Settings, demand: Demand, t: float) -> Load:
         prefill=len(prefill),
         decode=len(decode),
         speed=sum(speed(engine, base) for engine in prefill),
-        waiting_s=max(pool.queued_cost_s + sum(_unstarted_s(engine) for engine in prefill), 0.0),
+        waiting_s=max(pool.queue.cost_s + sum(_unstarted_s(engine) for engine in prefill), 0.0),
         age=age,
         ttft_s=ttft_s,
         occupancy=seats + sum(engine.occupancy(tpot_s) for engine in decode),
@@ -168,10 +168,6 @@ def _second(pool: Pool, engine: Engine) -> tuple[float, float] | None:
 
 
 def _oldest_queued(pool: Pool) -> tuple[float, float] | None:
-    """(arrived_t, TTFT target) of the oldest prompt in the router's queue; drops entries of ended requests."""
-    while pool.queue:
-        request = pool.requests.get(pool.queue[0])
-        if request is not None and request.phase is Phase.QUEUED:
-            return request.arrived_t, request.ttft_s
-        pool.queue.popleft()
-    return None
+    """(arrived_t, TTFT target) of the oldest prompt in the router's queue."""
+    request = pool.queue.oldest()
+    return (request.arrived_t, request.ttft_s) if request else None

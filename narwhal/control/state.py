@@ -4,16 +4,18 @@ Only `lifecycle` changes these sums, through the methods here; placement, admiss
 them, so a decision costs O(engines) whatever the number of resident requests.
 """
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from narwhal.control.curves import Curves
 from narwhal.control.events import Role
-from narwhal.fleet.model import Controller, Recovery, Serving, Slo
+from narwhal.control.queue import FairQueue
+from narwhal.control.tenants import Accounts, Share
+from narwhal.fleet.model import Controller, Recovery, Serving, Slo, TenantLimits
 
 
 @dataclass(slots=True)
@@ -29,6 +31,8 @@ class Settings:
     controller: Controller
     recovery: Recovery
     kv_lease_s: float = 30.0
+    tenants: tuple[TenantLimits, ...] = ()
+    """None: every request is of tenant `default`, without limits."""
 
     def copy(self) -> "Settings":
         """The same values, to be changed apart."""
@@ -41,17 +45,22 @@ class Settings:
 
     def document(self) -> dict[str, Any]:
         """As plain data: what stands in a file of events."""
-        values = {part.name: getattr(self, part.name) for part in fields(self)}
         return {
-            name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value
-            for name, value in values.items()
+            name: adapter.dump_python(getattr(self, name), mode="json") for name, adapter in self._adapters().items()
         }
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> "Settings":
-        """The inverse of `document`. Raises `ValueError` for what is none, `KeyError` for a part that is missing."""
-        adapters: dict[str, TypeAdapter[Any]] = {part.name: TypeAdapter(part.type) for part in fields(cls)}  # type: ignore[arg-type]
-        return cls(**{name: adapter.validate_python(document[name]) for name, adapter in adapters.items()})
+        """The inverse of `document`. Raises `ValueError` for what is none, `KeyError` for a part that is missing.
+
+        Only `tenants` may be missing: files of events of earlier versions have none.
+        """
+        document = {"tenants": (), **document}
+        return cls(**{name: adapter.validate_python(document[name]) for name, adapter in cls._adapters().items()})
+
+    @classmethod
+    def _adapters(cls) -> dict[str, TypeAdapter[Any]]:
+        return {part.name: TypeAdapter(part.type) for part in fields(cls)}  # type: ignore[arg-type]
 
 
 PRIOR_SAMPLES = 8
@@ -73,14 +82,15 @@ class Request:
     """A request between its arrival and its end."""
 
     __slots__ = (
-        "arrived_t", "attempts", "avoided", "cost_s", "decode_engine", "entered_t", "excluded", "first_token", "id",
-        "kv_tokens", "max_tokens", "model", "occupancy", "phase", "prefill_engine", "prefilled_t", "prompt_tokens",
-        "status_failures", "tenant", "ttft_s", "whole",
+        "arrived_t", "attempts", "avoided", "cost_s", "decode_engine", "entered_t", "excluded", "expected_tokens",
+        "first_token", "id", "kv_tokens", "max_tokens", "model", "occupancy", "phase", "prefill_engine",
+        "prefilled_t", "produced", "prompt_tokens", "share", "status_failures", "ttft_s", "whole",
     )  # fmt: skip
 
-    def __init__(self, id: int, tenant: str, model: str, prompt_tokens: int, max_tokens: int) -> None:
+    def __init__(self, id: int, share: Share, model: str, prompt_tokens: int, max_tokens: int) -> None:
         self.id = id
-        self.tenant = tenant
+        self.share = share
+        """Of its tenant, in its priority class."""
         self.model = model
         self.prompt_tokens = prompt_tokens
         self.max_tokens = max_tokens
@@ -101,6 +111,10 @@ class Request:
         self.occupancy = 0.0
         """Its share of that engine in the engine's binding term, when it entered."""
         self.first_token = False
+        self.expected_tokens = 0
+        """What its tenant's bucket gave for it when it was let in."""
+        self.produced = 0
+        """Completion tokens so far, over all attempts."""
         self.attempts = 0
         """Retries so far."""
         self.status_failures = 0
@@ -227,14 +241,12 @@ class Pool:
 
     engines: dict[str, Engine] = field(default_factory=dict)
     requests: dict[int, Request] = field(default_factory=dict)
-    queue: deque[int] = field(default_factory=deque)
-    """Requests that wait for a prefill engine, oldest first; entries of ended requests are skipped."""
-    queued: int = 0
-    """How many of `queue` still wait."""
-    queued_cost_s: float = 0.0
-    """Sum of their prefill costs."""
-    seats: deque[int] = field(default_factory=deque)
-    """Requests whose leg 1 is done and whose leg 2 waits for a decode engine, oldest first."""
+    accounts: Accounts = field(default_factory=Accounts)
+    """The tenants."""
+    queue: FairQueue = field(default_factory=FairQueue)
+    """Requests that wait for a prefill engine."""
+    seats: FairQueue = field(default_factory=FairQueue)
+    """Requests whose leg 1 is done and whose leg 2 waits for a decode engine."""
     epoch: int = 0
     """Rises with each role change."""
     hold: bool = False

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from narwhal.control.placement import splits
-from narwhal.control.state import Engine, Phase
+from narwhal.control.state import Engine
 
 if TYPE_CHECKING:
     from narwhal.router.shell import Shell
@@ -37,8 +37,8 @@ def router_state(shell: "Shell", fleet: str, model: str, urls: dict[str, str], s
         "policy": shell.settings.controller.policy,
         "split": {"prefill": prefill, "decode": decode},
         "load": shell.load(),
-        "queue": {"requests": pool.queued, "oldest_s": max(now - oldest, 0.0) if oldest is not None else 0.0},
-        "seats_waiting": sum(1 for n in pool.seats if n in pool.requests and pool.requests[n].phase is Phase.SEAT),
+        "queue": {"requests": len(pool.queue), "oldest_s": max(now - oldest, 0.0) if oldest is not None else 0.0},
+        "seats_waiting": len(pool.seats),
         "counts": {
             "offered": metrics.offered,
             **{name: metrics.count(name) for name in ("served", "refused", "failed", "cut", "cancelled")},

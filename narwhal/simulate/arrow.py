@@ -58,7 +58,7 @@ class Arrow(Mover):
 
     def _delay_s(self, sim: Simulation, prefill: list[Engine], prompt_tokens: int) -> float:
         """Predicted TTFT on the best prefill engine; prompts in the router's queue come first."""
-        queued_s = sim.control.pool.queued_cost_s / len(prefill)
+        queued_s = sim.control.pool.queue.cost_s / len(prefill)
         return min(engine.backlog_s(sim.t) + engine.prefill_s(prompt_tokens) for engine in prefill) + queued_s
 
     def _to_prefill(self, sim: Simulation, decode: list[Engine]) -> None:
@@ -74,7 +74,7 @@ class Arrow(Mover):
         if len(prefill) < 2:
             return
         donor = min(prefill, key=lambda engine: (not engine.streams, engine.backlog_s(sim.t), engine.id))
-        waiting_s = sim.control.pool.queued_cost_s + sum(engine.backlog_s(sim.t) for engine in prefill)
+        waiting_s = sim.control.pool.queue.cost_s + sum(engine.backlog_s(sim.t) for engine in prefill)
         if waiting_s / (len(prefill) - 1) < sim.settings.slo.ttft_for(1):
             self._move(sim, donor, "decode")
 

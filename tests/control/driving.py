@@ -12,6 +12,7 @@ from narwhal.control.events import (
     RequestArrived,
     Role,
 )
+from narwhal.control.queue import FairQueue
 from narwhal.fleet.model import Controller, Recovery, Serving, Slo
 
 C = TypeVar("C")
@@ -42,6 +43,7 @@ def settings(**parts: Any) -> Settings:
         controller=Controller.model_validate(parts.get("controller", {"enabled": False})),
         recovery=Recovery.model_validate(parts.get("recovery", {})),
         kv_lease_s=parts.get("kv_lease_s", 30.0),
+        tenants=parts.get("tenants", ()),
     )
 
 
@@ -101,8 +103,24 @@ def check_sums(control: Control) -> None:
         assert abs(engine.prefill_backlog_s - sum(cost for _, cost, _ in engine.prefills.values())) < 1e-6
         assert set(engine.prefills) <= set(pool.requests)
     queued = [request for request in pool.requests.values() if request.phase.value == "queued"]
-    assert pool.queued == len(queued)
-    assert abs(pool.queued_cost_s - sum(request.cost_s for request in queued)) < 1e-6
-    assert {request.id for request in queued} <= set(pool.queue)
+    assert {request.id for request in queued} == {request.id for request in pool.queue}
+    check_queue(pool.queue)
     seats = {request.id for request in pool.requests.values() if request.phase.value == "seat"}
-    assert seats <= set(pool.seats)
+    assert seats == {request.id for request in pool.seats}
+    check_queue(pool.seats)
+    for account in pool.accounts:
+        own = [request for request in pool.requests.values() if request.share.account is account]
+        assert account.open == len(own)
+        assert account.waiting == sum(request.phase.value == "queued" for request in own)
+
+
+def check_queue(queue: FairQueue) -> None:
+    """Every sum of a queue equals what its requests add up to."""
+    waiting = list(queue)
+    assert len(queue) == len(waiting)
+    assert abs(queue.cost_s - sum(request.cost_s for request in waiting)) < 1e-6
+    for rank, each in enumerate(queue._classes):
+        own = [request for request in waiting if request.share.rank == rank]
+        assert each.count == len(own)
+        assert abs(each.cost_s - sum(request.cost_s for request in own)) < 1e-6
+        assert abs(each.weight - sum(share.weight for share in {request.share for request in own})) < 1e-6

@@ -114,9 +114,7 @@ class HandFleet:
         """A prompt that waits in the router."""
         request = self.request(number, arrived_t)
         request.cost_s = cost_s
-        self.pool.queue.append(number)
-        self.pool.queued += 1
-        self.pool.queued_cost_s += cost_s
+        self.pool.queue.push(request)
         return request
 
     def send(self, number: int, engine: str, cost_s: float, arrived_t: float = 0.0) -> None:
@@ -127,7 +125,7 @@ class HandFleet:
 
     def request(self, number: int, arrived_t: float) -> Request:
         """A request with a TTFT target of 2 s."""
-        request = Request(number, "default", "", 100, 50)
+        request = Request(number, self.pool.accounts["default"].share(None), "", 100, 50)
         request.arrived_t, request.ttft_s = arrived_t, 2.0
         self.pool.requests[number] = request
         return request

@@ -50,7 +50,7 @@ def test_what_waits_is_placed_again_after_a_move() -> None:
     driver = Driver("pdd", controller={"enabled": True})
     for number in range(4):
         driver.arrive(number, 2000)
-    assert driver.pool.queued == 2
+    assert len(driver.pool.queue) == 2
     driver.control.pool.engines["e1"].role = "prefill"
     driver.pool.refresh()
     assert {c.engine for c in driver.control.lifecycle.dispatch(0.0) if isinstance(c, StartPrefill)} == {"e1"}
@@ -90,7 +90,7 @@ def test_a_handoff_waits_for_a_seat_and_gets_the_first_that_is_free() -> None:
     for number in range(9):
         driver.arrive(number, 10)
         driver.prefilled(number)
-    assert list(driver.pool.seats) == [8]
+    assert [request.id for request in driver.pool.seats] == [8]
     assert only(driver.feed(RequestFinished(1.0, 0, 5)), StartDecode).request == 8
 
 

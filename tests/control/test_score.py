@@ -10,7 +10,6 @@ import pytest
 from narwhal.control.donors import Donors
 from narwhal.control.load import Load, Offered, look, speed
 from narwhal.control.score import WORST, Change, score
-from narwhal.control.state import Phase
 from tests.control.fleets import CURVES, HandFleet, settings
 
 LOAD = Load(
@@ -124,19 +123,17 @@ def test_age_is_the_mean_over_engines_of_the_oldest_unstarted_prompt() -> None:
     assert look(fleet.pool, fleet.settings, fleet.demand, 4.0).age == pytest.approx((3.0 / 2.0 + 1.0 / 2.0) / 2)
 
 
-def test_entries_of_ended_requests_in_the_queue_have_no_age() -> None:
+def test_requests_that_left_the_queue_have_no_age() -> None:
     fleet = HandFleet("pd")
-    fleet.queue(1)
-    fleet.queue(2).phase = Phase.PREFILL
-    del fleet.pool.requests[1]
+    fleet.pool.queue.remove(fleet.queue(1))
     assert look(fleet.pool, fleet.settings, fleet.demand, 9.0).age == 0.0
-    assert not fleet.pool.queue
 
 
 def test_streams_that_wait_for_a_seat_count_as_decode_occupancy() -> None:
     fleet = HandFleet("pd")
     fleet.demand.entered_decode(1.0, 0.02)
-    fleet.pool.seats.extend([7, 8, 9])
+    for number in (7, 8, 9):
+        fleet.pool.seats.push(fleet.request(number, 0.0))
     assert look(fleet.pool, fleet.settings, fleet.demand, 1.0).occupancy == pytest.approx(0.06)
 
 

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from narwhal.control.commands import AnyCommand, Decided, MoveRole
 from narwhal.control.events import Role
+from narwhal.control.queue import FairQueue
 from tests.control.fleets import HandFleet
 
 ROLES: tuple[Role, Role] = ("prefill", "decode")
@@ -75,7 +76,7 @@ class Story:
                 fleet.queue(self.numbers, b, fleet.t)  # type: ignore[arg-type]
         elif what == "serve":
             fleet.pool.requests.clear()
-            fleet.pool.queued, fleet.pool.queued_cost_s = 0, 0.0
+            fleet.pool.queue = FairQueue()
         elif what == "state":
             setattr(engine, str(b), not getattr(engine, str(b)))
         elif what == "leap":

@@ -48,17 +48,34 @@ class Admin(Model):
     """Group whose members may use the Unix socket, besides root and the router's own user."""
 
 
-class Tenant(Model):
-    """Someone whose requests are counted and shared fairly."""
+Priority = Literal["interactive", "batch"]
+"""Class of a request: while `interactive` ones wait, `batch` ones get a tenth of the prefill time."""
+
+
+class TenantLimits(Model):
+    """What a tenant may have, and its share when capacity is short."""
 
     name: Name
     """Name of the tenant."""
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    """Share of the capacity when it is short, relative to the other tenants of its priority."""
+    priority: Priority = "interactive"
+    """Class of its requests; a request may ask for a lower one (`priority` in its body)."""
+    max_concurrency: Annotated[int, Field(ge=1)] | None = None
+    """Most requests at a time; default: no limit."""
+    tokens_per_minute: Annotated[int, Field(ge=1)] | None = None
+    """Most tokens per minute, prompts and completions together; default: no limit."""
+
+
+class Tenant(TenantLimits):
+    """Someone whose requests are told by a key, counted, limited and shared fairly."""
+
     keys: list[Secret] = Field(default_factory=list, max_length=2)
     """API keys; two are valid while rotating."""
-    weight: Annotated[float, Field(gt=0)] = 1.0
-    """Share of the capacity when it is short."""
-    max_concurrency: Annotated[int, Field(ge=1)] | None = None
-    """Most requests at a time."""
+    models: list[Text] = Field(default_factory=list)
+    """Names of the models it may use; none: all."""
+    disabled: bool = False
+    """Whether its requests are refused, with 403."""
 
 
 class Vip(Model):
