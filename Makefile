@@ -3,7 +3,7 @@ BIN := .venv/bin
 SOURCES := narwhal tests
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo check test e2e fuzz bench bench-control schemas format clean
+.PHONY: help setup demo check test e2e fuzz bench bench-control bench-router schemas format clean
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -34,12 +34,16 @@ test: check e2e ## Everything
 fuzz: .venv/.dev ## The protocol fuzzers for ten minutes (FUZZ_SECONDS=); the suite runs them for one
 	NARWHAL_FUZZ_SECONDS=$(or $(FUZZ_SECONDS),600) $(BIN)/pytest -q -s tests/fuzz
 
-bench: .venv/.dev ## The short measurements; bench/README.md lists all
+bench: .venv/.dev ## The short measurements, and the C programs of bench-router; bench/README.md lists all
+	$(BIN)/python bench/router/tools.py
 	$(BIN)/python bench/control/decision_cost.py
 	$(BIN)/python bench/measure/load_generator.py
 
 bench-control: .venv/.dev ## The role policies side by side, into docs/performance.md; an hour (BENCH_ARGS=--quick: minutes)
 	$(BIN)/python bench/control/run.py $(BENCH_ARGS)
+
+bench-router: .venv/.dev ## Our router against vllm-router and sglang-router, into docs/performance.md; half an hour
+	@$(BIN)/python bench/router/run.py $(BENCH_ARGS)
 
 schemas: .venv/.dev ## Write schemas/ from the models
 	$(BIN)/python -m narwhal.fleet.schemas
