@@ -161,10 +161,7 @@ def _replayed(path: Path) -> Result:
     from narwhal import simulate as room
 
     report = room.replay(path)
-    text = f"{report.events} events, {report.decisions} decisions, {report.different} different" + "".join(
-        f"\n  {line}" for line in report.differences
-    )
-    return Result("success" if not report.different else "findings", data=report.data(), text=text)
+    return Result("success" if not report.different else "findings", data=report.data(), text=report.text())
 
 
 def _seeds(text: str) -> list[int]:

@@ -3,6 +3,7 @@
 Everything is kept up to date event by event, O(1) amortised; nothing here looks through requests.
 """
 
+from array import array
 from bisect import bisect_left
 from heapq import heappop, heappush
 from math import sqrt
@@ -29,17 +30,26 @@ class Sums(NamedTuple):
 
 
 class History:
-    """Values with their times, as running sums: one append for an event, one bisection for any span up to `keep_s`."""
+    """Values with their times, as running sums: one append for an event, one bisection for any span up to `keep_s`.
 
-    __slots__ = ("_head", "_squares", "_times", "_totals", "keep_s")
+    Forgotten entries are dropped many at a time. The sums begin anew then, so that no rounding error grows with
+    uptime: what the dropped ones had come to is taken off the others when they are read, and not at once.
+    """
+
+    __slots__ = ("_bases", "_head", "_squares", "_squares_now", "_times", "_total_now", "_totals", "keep_s")
 
     def __init__(self, keep_s: float) -> None:
         self.keep_s = keep_s
         self._head = 0
         """First entry that is not forgotten; the one before it holds the sums up to there."""
-        self._times: list[float] = [NEVER]
-        self._totals: list[float] = [0.0]
-        self._squares: list[float] = [0.0]
+        self._times = array("d", [NEVER])
+        self._totals = array("d", [0.0])
+        self._squares = array("d", [0.0])
+        self._total_now = 0.0
+        """The last running sum, as it is read."""
+        self._squares_now = 0.0
+        self._bases: list[tuple[int, float, float]] = []
+        """What is taken off the sums of entries before a place, in this order: (place, total, squares)."""
 
     def __len__(self) -> int:
         return len(self._times) - max(self._head, 1)
@@ -48,8 +58,10 @@ class History:
         """Count something that happened at `t`, which does not lie before the last one."""
         times, since_t = self._times, t - self.keep_s
         times.append(t)
-        self._totals.append(self._totals[-1] + value)
-        self._squares.append(self._squares[-1] + value * value)
+        self._total_now += value
+        self._squares_now += value * value
+        self._totals.append(self._total_now)
+        self._squares.append(self._squares_now)
         while times[self._head] < since_t:
             self._head += 1
         if self._head > COMPACT:
@@ -58,25 +70,34 @@ class History:
     def since(self, t: float) -> Sums:
         """Sums of what happened at `t` or later."""
         first = bisect_left(self._times, t, max(self._head, 1))
-        last = len(self._times) - 1
-        if first > last:
+        events = len(self._times) - first
+        if events <= 0:
             return Sums(0, 0.0, 0.0)
-        return Sums(
-            last - first + 1,
-            self._totals[last] - self._totals[first - 1],
-            max(self._squares[last] - self._squares[first - 1], 0.0),
-        )
+        total, squares = self._before(first)
+        return Sums(events, self._total_now - total, max(self._squares_now - squares, 0.0))
+
+    def _before(self, place: int) -> tuple[float, float]:
+        """The running sums up to an entry, without it."""
+        place -= 1
+        total, squares = self._totals[place], self._squares[place]
+        if place > 0:
+            for end, total_base, squares_base in self._bases:
+                if place < end:
+                    total -= total_base
+                    squares -= squares_base
+        return total, squares
 
     def _compact(self) -> None:
-        """Drop forgotten entries, and begin the running sums anew, so that no rounding error grows with uptime."""
-        before = self._head - 1
-        total, squares = self._totals[before], self._squares[before]
-        self._times[: self._head] = [NEVER]
-        self._totals[: self._head] = [0.0]
-        self._squares[: self._head] = [0.0]
-        for place in range(1, len(self._times)):
-            self._totals[place] -= total
-            self._squares[place] -= squares
+        """Drop forgotten entries; what they came to is a base of those that stay."""
+        total, squares = self._before(self._head)
+        dropped = self._head - 1
+        for values, first in ((self._times, NEVER), (self._totals, 0.0), (self._squares, 0.0)):
+            del values[:dropped]
+            values[0] = first
+        self._bases = [(end - dropped, a, b) for end, a, b in self._bases if end - dropped > 1]
+        self._bases.append((len(self._times), total, squares))
+        self._total_now -= total
+        self._squares_now -= squares
         self._head = 1
 
 

@@ -66,6 +66,11 @@ class RoleController:
         self._to_decode_t = float("-inf")
         self._pending: dict[str, int] = {}
 
+    @property
+    def evaluations(self) -> int:
+        """How many evaluations there were, reported or not: the number of the last."""
+        return self._number
+
     def _make_policy(self) -> Policy:
         kind = Reactive if self._settings.controller.policy == "reactive" else Projection
         return kind(self._settings, self._demand)

@@ -1,26 +1,35 @@
 """The journal: rows and events as JSON Lines, written by a thread of its own so that no disk delays a token.
 
 `journal.jsonl` holds rows; `events.jsonl` holds every event that control was given, for exact replay. Both rotate by
-size. When the disk cannot be written, serving goes on: lines are dropped and counted, and the router says so.
+size. Each file of events begins with the state that control had before its first event, so that it can be replayed by
+itself. When the disk cannot be written, serving goes on: lines are dropped and counted, and the router says so.
 """
 
+import contextlib
 import logging
 import os
+import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from narwhal.control.events import AnyEvent
+from narwhal.control.snapshot import LinesLost
 from narwhal.router.rows import AnyRow
 
 log = logging.getLogger("narwhal.router")
 FLUSH_S = 0.2
 MAX_PENDING = 200_000
 """Lines that may wait for the disk; further ones are dropped and counted."""
+SNAPSHOT_S = 60.0
+"""Time between two snapshots of control's state among the events, in seconds."""
+ROWS, EVENTS, NEW_FILE = 0, 1, 2
+"""Where a line goes; a file of events is begun with the last."""
 
 
 class RotatingFile:
@@ -39,7 +48,7 @@ class RotatingFile:
             self._file = os.fdopen(fd, "ab", buffering=0)
             self._size = self._file.tell()
         if self._size and self._size + len(data) > self.max_bytes:
-            self._rotate()
+            self.rotate()
             self.write(data)
             return
         try:
@@ -51,8 +60,11 @@ class RotatingFile:
             raise
         self._size += len(data)
 
-    def _rotate(self) -> None:
+    def rotate(self) -> None:
+        """Close the file and keep it as the newest of the closed ones. Raises `OSError`."""
         self.close()
+        if not self.path.exists():
+            return
         for number in range(self.keep, 1, -1):
             older = self.path.with_name(f"{self.path.name}.{number - 1}")
             if older.exists():
@@ -74,61 +86,117 @@ class Journal:
         """Lines that could not be written."""
         self.error = ""
         """Why the last write failed; empty: it did not."""
+        self.snapshot: Callable[[float], Any] = lambda t: LinesLost(0)
+        """Gives the line that holds control's state, for the time of the event that follows it."""
         self._encode = msgspec.json.Encoder().encode
         self._pending: deque[tuple[int, bytes]] = deque()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._files: list[RotatingFile] = []
+        self._event_bytes = 0
+        self._max_event_bytes = max_bytes
+        self._snapshot_t = float("inf")
+        self._hole = 0
+        """Lines of events that were lost since the last one that stands in the file."""
+        self._torn = False
+        """Whether events were lost since the last snapshot."""
         if directory is not None:
+            events = directory / "events.jsonl"
             self._files = [
                 RotatingFile(directory / "journal.jsonl", max_bytes, keep),
-                RotatingFile(directory / "events.jsonl", max_bytes, keep),
+                RotatingFile(events, sys.maxsize, keep),  # a new one is begun where its snapshot is taken
             ]
+            with contextlib.suppress(OSError):
+                self._event_bytes = events.stat().st_size
             self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
             self._thread.start()
 
     def row(self, row: AnyRow) -> None:
         """Keep a row."""
-        self._put(0, row)
+        if self._files:
+            self._put(ROWS, self._encode(row))
+
+    def begin_events(self, t: float, line: dict[str, Any]) -> None:
+        """Keep what a replay needs before the first event of a control that knows nothing yet: the settings."""
+        if self._files:
+            self._snapshot_t = t + SNAPSHOT_S
+            self._put_event(EVENTS, self._encode(line))
 
     def event(self, event: AnyEvent) -> None:
-        """Keep an event that control was given."""
-        self._put(1, event)
-
-    def first_event_line(self, line: dict[str, Any]) -> None:
-        """Keep what a replay needs before the first event: the settings."""
-        self._put(1, line)
-
-    def _put(self, file: int, value: Any) -> None:
+        """Keep an event that control will be given next."""
         if not self._files:
             return
+        line = self._encode(event)
+        full = self._event_bytes + len(line) >= self._max_event_bytes
+        if full or event.t >= self._snapshot_t or (self._torn and not self.error):
+            self._put_snapshot(event.t, new_file=full)
+        self._put_event(EVENTS, line)
+
+    def _put_snapshot(self, t: float, *, new_file: bool) -> None:
+        self._torn = False
+        self._snapshot_t = t + SNAPSHOT_S
+        try:
+            line = self._encode(self.snapshot(t))
+        except Exception:
+            log.exception("no snapshot of control's state: the journal's events cannot be replayed from here")
+            line = self._encode(LinesLost(0))
+        if new_file:
+            # a limit that state alone exceeds must not make a file of each event
+            self._max_event_bytes = max(self._max_event_bytes, 2 * len(line))
+            self._event_bytes = 0
+        self._put_event(NEW_FILE if new_file else EVENTS, line)
+
+    def _put_event(self, place: int, line: bytes) -> None:
+        self._event_bytes += len(line) + 1
+        self._put(place, line)
+
+    def _put(self, place: int, line: bytes) -> None:
         if len(self._pending) >= MAX_PENDING:
-            self.dropped += 1
+            self._drop(place, 1)
             return
-        self._pending.append((file, self._encode(value)))
+        self._pending.append((place, line))
+
+    def _drop(self, place: int, lines: int) -> None:
+        self.dropped += lines
+        if place != ROWS:
+            self._hole += lines
+            self._torn = True
 
     def _run(self) -> None:
         while not self._stop.wait(FLUSH_S):
-            self._flush()
-        self._flush()
+            self.flush()
+        self.flush()
 
-    def _flush(self) -> None:
-        lines: tuple[list[bytes], list[bytes]] = ([], [])
+    def flush(self) -> None:
+        """Write what waits."""
+        batches: list[tuple[int, list[bytes]]] = []
+        rows: list[bytes] = []
         while self._pending:
-            number, line = self._pending.popleft()
-            lines[number].append(line)
-        failure = ""
-        for file, batch in zip(self._files, lines, strict=True):
-            if not batch:
-                continue
-            try:
-                file.write(b"\n".join(batch) + b"\n")
-            except OSError as error:
-                file.close()
-                self.dropped += len(batch)
-                failure = f"{file.path}: {error.strerror or error}"
-        if lines[0] or lines[1]:
-            self._note(failure)
+            place, line = self._pending.popleft()
+            if place == ROWS:
+                rows.append(line)
+            elif place == NEW_FILE or not batches:
+                batches.append((place, [line]))
+            else:
+                batches[-1][1].append(line)
+        failures = [self._write(place, batch) for place, batch in [(ROWS, rows), *batches] if batch]
+        if failures:
+            self._note(next(filter(None, failures), ""))
+
+    def _write(self, place: int, batch: list[bytes]) -> str:
+        """Write some lines to their file; returns why they could not be."""
+        file = self._files[min(place, EVENTS)]
+        lost = self._hole if place != ROWS else 0
+        try:
+            if place == NEW_FILE:
+                file.rotate()
+            file.write(b"\n".join([self._encode(LinesLost(lost)), *batch] if lost else batch) + b"\n")
+        except OSError as error:
+            file.close()
+            self._drop(place, len(batch))
+            return f"{file.path}: {error.strerror or error}"
+        self._hole -= lost
+        return ""
 
     def _note(self, failure: str) -> None:
         """Say it once when the journal begins to fail, and once when it is written again."""

@@ -11,6 +11,7 @@ import msgspec
 
 from narwhal.control.events import AnyEvent
 from narwhal.control.records import Decision
+from narwhal.control.snapshot import LinesLost, Snapshot
 from narwhal.documents import data_path, write_atomically
 from narwhal.router.rows import AnyRow
 
@@ -58,9 +59,11 @@ def render(name: str) -> str:
     if name == "journal":
         body = _schema(AnyRow)
     elif name == "events":
-        body, settings = _schema(AnyEvent), _schema(SettingsLine)
-        body["$defs"] |= settings["$defs"]
-        body["anyOf"].append({"$ref": settings["$ref"]})
+        body = _schema(AnyEvent)
+        for line in (SettingsLine, Snapshot, LinesLost):
+            other = _schema(line)
+            body["$defs"] |= other["$defs"]
+            body["anyOf"].append({"$ref": other["$ref"]})
     else:
         body, decisions = _schema(Moves), _schema(Decisions)
         body = {

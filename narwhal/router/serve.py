@@ -128,8 +128,7 @@ class _Process:
     def _begin_journal(self, journal: Journal, started_t: float) -> None:
         fleet = self.fleet
         journal.row(StartRow(started_t, utc_now(), fleet.metadata.name, narwhal.__version__))
-        parts = {name: getattr(fleet, name).model_dump() for name in ("slo", "serving", "controller", "recovery")}
-        journal.first_event_line({"type": "Settings", **parts, "kv_lease_s": fleet.engines.kv_lease_s})
+        journal.begin_events(started_t, {"type": "Settings", **_settings(self.expanded).document()})
 
     def _join_engines(self, shell: Shell, probes: Probes, reach: Reach) -> None:
         runtime = self.fleet.engines.runtime

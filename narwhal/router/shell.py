@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import narwhal
 from narwhal.control import Control, Settings
 from narwhal.control import commands as c
 from narwhal.control import events as e
 from narwhal.control.records import Decision
+from narwhal.control.snapshot import Snapshot, take
 from narwhal.engine.dialect import VllmDialect
 from narwhal.router.deadlines import Deadlines
 from narwhal.router.door import Parsed
@@ -40,6 +42,7 @@ class Shell:
         self.settings = settings
         self.control = Control(settings)
         self.journal = journal
+        journal.snapshot = self._snapshot
         self.metrics = metrics
         self.dialect = VllmDialect()
         self.pools: dict[str, Pool] = {}
@@ -124,6 +127,10 @@ class Shell:
         finally:
             self._feeding = False
         return first
+
+    def _snapshot(self, t: float) -> Snapshot:
+        """What control knows, for the journal."""
+        return Snapshot(t, narwhal.__version__, self.control.settings.document(), take(self.control))
 
     def later(self, event: e.AnyEvent) -> None:
         """Give control an event after the present one."""

@@ -13,7 +13,8 @@ from narwhal.simulate.parameters import TuneError
 from narwhal.simulate.plot import PlotError, check_plot, draw
 from narwhal.simulate.policies import Policy, PolicyError, parse_policy
 from narwhal.simulate.prepare import Ask, Prepared, prepare
-from narwhal.simulate.replay import ReplayError, recorded_scenario, replay, settings_document
+from narwhal.simulate.recording import ReplayError
+from narwhal.simulate.replay import recorded_scenario, replay, settings_document
 from narwhal.simulate.scenario import Outcome, Scenario, goodput, run
 from narwhal.simulate.simulation import EngineSetup, Simulation
 from narwhal.simulate.traces import TraceError, read_trace

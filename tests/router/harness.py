@@ -228,10 +228,10 @@ routers:
   primary: local
   port: {port}{tls}
   admin: {{port: {admin_port}{admin}}}
-controller: {{enabled: false}}
+controller: {{{controller}}}
 serving: {{{serving}}}
 recovery: {{{recovery}}}
-observability: {{journal: {{max_bytes: {journal_bytes}, keep: 2}}}}
+observability: {{journal: {{max_bytes: {journal_bytes}, keep: {journal_keep}}}}}
 """
 
 
@@ -347,8 +347,10 @@ def write_fleet(folder: Path, ports: list[int], **options: Any) -> tuple[Path, i
         "speed": 1.0,
         "admin": "",
         "engine_more": "",
+        "controller": "enabled: false",
         "seqs": 256,
         "journal_bytes": 67108864,
+        "journal_keep": 2,
     }
     values["tls"] = f"\n  tls: {tls}" if (tls := options.pop("tls", "")) else ""
     text = FLEET.format(

@@ -1,11 +1,13 @@
 """What is written down survives rotation and bad disks, and holds nothing private."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from narwhal.control.events import Tick
+from narwhal.control.snapshot import Snapshot
 from narwhal.router.journal import Journal, RotatingFile
 from narwhal.router.rows import StartRow
 from tests.router.harness import FakeEngine, Router, eventually, post, read_until, routing
@@ -51,7 +53,8 @@ def test_a_disk_that_fails_costs_counted_lines_and_recovers(tmp_path: Path, capl
     journal.event(Tick(2.0))
     eventually(lambda: journal.error == "", "recovery")
     journal.close()
-    assert [json.loads(line)["t"] for line in (blocked / "journal" / "events.jsonl").read_text().splitlines()] == [2.0]
+    lines = (blocked / "journal" / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"type": "LinesLost", "lines": 1}, {"type": "Tick", "t": 2.0}]
     assert journal.dropped == 2
     said = [record.getMessage() for record in caplog.records]
     assert [text.split(":")[0] for text in said] == [
@@ -66,6 +69,108 @@ def test_closing_writes_what_waits(tmp_path: Path) -> None:
         journal.event(Tick(float(number)))
     journal.close()
     assert len((tmp_path / "events.jsonl").read_text().splitlines()) == 1000
+
+
+def kinds(path: Path) -> list[str]:
+    return [json.loads(line)["type"] for line in path.read_text().splitlines()]
+
+
+class Snapshots:
+    """What stands for control's state: the time of the event that follows."""
+
+    def __init__(self, size: int = 10) -> None:
+        self.size = size
+
+    def __call__(self, t: float) -> Snapshot:
+        return Snapshot(t, "x" * self.size, {}, {})
+
+
+def test_each_file_of_events_begins_with_a_snapshot_for_the_event_that_follows(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, max_bytes=2000, keep=3)
+    journal.snapshot = Snapshots()
+    journal.begin_events(0.0, {"type": "Settings"})
+    for number in range(1000):
+        journal.event(Tick(number / 100))
+    journal.close()
+    files = [tmp_path / f"events.jsonl{suffix}" for suffix in (".3", ".2", ".1", "")]
+    ticks: list[float] = []
+    for path in files:
+        first, *rest = (json.loads(line) for line in path.read_text().splitlines())
+        assert (first["type"], first["t"]) == ("Snapshot", rest[0]["t"])
+        assert {line["type"] for line in rest} == {"Tick"}
+        assert path.stat().st_size <= 2000
+        ticks += [line["t"] for line in rest]
+    assert ticks == [number / 100 for number in range(1000 - len(ticks), 1000)]
+    assert not (tmp_path / "events.jsonl.4").exists()
+
+
+def test_a_snapshot_stands_among_the_events_of_each_minute(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.snapshot = Snapshots()
+    journal.begin_events(5.0, {"type": "Settings"})
+    for t in (5.0, 64.9, 65.0, 66.0, 124.9, 200.0, 201.0):
+        journal.event(Tick(t))
+    journal.close()
+    lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [line["t"] for line in lines if line["type"] == "Snapshot"] == [65.0, 200.0]
+    assert lines[0]["type"] == "Settings"
+    assert all(line["t"] == after["t"] for line, after in pairwise(lines) if line["type"] == "Snapshot")
+
+
+def test_a_file_that_is_found_at_the_start_is_gone_on_with_up_to_its_limit(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text('{"type":"Tick","t":1.0}\n' * 60)
+    journal = Journal(tmp_path, max_bytes=2000)
+    journal.snapshot = Snapshots()
+    journal.begin_events(0.0, {"type": "Settings"})
+    for number in range(40):
+        journal.event(Tick(float(number)))
+    journal.close()
+    assert "Settings" in kinds(tmp_path / "events.jsonl.1")
+    assert kinds(tmp_path / "events.jsonl")[:2] == ["Snapshot", "Tick"]
+
+
+def test_a_state_larger_than_a_file_does_not_make_a_file_of_each_event(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, max_bytes=1000, keep=5)
+    journal.snapshot = Snapshots(3000)
+    for number in range(100):
+        journal.event(Tick(number / 10))
+    journal.close()
+    assert not (tmp_path / "events.jsonl.2").exists()
+    assert kinds(tmp_path / "events.jsonl")[:2] == ["Snapshot", "Tick"]
+
+
+def test_after_a_hole_a_snapshot_comes_before_the_next_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("narwhal.router.journal.MAX_PENDING", 3)
+    monkeypatch.setattr("narwhal.router.journal.FLUSH_S", 3600.0)
+    journal = Journal(tmp_path)
+    journal.snapshot = Snapshots()
+    for number in range(5):
+        journal.event(Tick(float(number)))
+    assert journal.dropped == 3  # two ticks, and the snapshot that was to repair the first hole
+    journal.flush()
+    journal.event(Tick(5.0))
+    journal.close()
+    lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert lines[0] == {"type": "LinesLost", "lines": 3}
+    assert [(line["type"], line["t"]) for line in lines[-2:]] == [("Snapshot", 5.0), ("Tick", 5.0)]
+
+
+def test_a_state_that_cannot_be_written_leaves_a_hole_and_serving_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(t: float) -> Snapshot:
+        raise TypeError("a new kind of state")
+
+    journal = Journal(tmp_path)
+    journal.snapshot = broken
+    journal.begin_events(0.0, {"type": "Settings"})
+    for t in (1.0, 61.0, 62.0):
+        journal.event(Tick(t))
+    journal.close()
+    assert kinds(tmp_path / "events.jsonl") == ["Settings", "Tick", "LinesLost", "Tick", "Tick"]
+    assert "cannot be replayed from here" in caplog.text
 
 
 def everything(router: Router) -> str:

@@ -1,0 +1,211 @@
+"""The whole state of a `Control` as plain data, and back: a file of events that begins with one can be replayed.
+
+Objects are written as lists, their fields in the order of `fields`, so that thousands of requests stay small:
+
+    number, text, true, null      themselves            ["f", "inf"]       a number that JSON has no word for
+    ["l", …] ["t", …]             list, tuple           ["q", maxlen, …]   deque
+    ["d", key, value, …]          dictionary            ["o", key, …]      dictionary that keeps an order
+    ["a", base64]                 array of little-endian doubles
+    ["c", class, number, …]       object                ["r", number]      an object that was written before
+    ["s", class, {…}]             immutable record      ["p", word]        phase of a request
+    ["k"]                         what the settings or the code give: a new control has it already
+
+Settings are no part of it; they stand beside it. Decisions that were made are none either: the journal has them.
+"""
+
+import base64
+import sys
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel
+
+from narwhal.control.control import Control
+from narwhal.control.curves import Curves
+from narwhal.control.demand import Demand, Flow, History
+from narwhal.control.departure import Departure
+from narwhal.control.evidence import Evidence, Settled
+from narwhal.control.health import Health
+from narwhal.control.lifecycle import Lifecycle
+from narwhal.control.projection import Projection
+from narwhal.control.reactive import Reactive
+from narwhal.control.roles import RoleController, Timer
+from narwhal.control.state import Engine, Phase, Pool, Request, Settings
+
+STATE: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(Demand, Departure, Engine, Evidence, Flow, Health, History, Lifecycle, Pool, Projection, Reactive),
+        *(Request, RoleController, Settled, Timer),
+    )
+}
+"""Classes whose objects hold state: nothing else is made from a file."""
+RECORDS: dict[str, type[msgspec.Struct]] = {"Curves": Curves}
+PARTS = ("pool", "demand", "health", "lifecycle", "roles")
+"""Attributes of `Control` that hold state."""
+MADE = ("decisions", "last")
+"""Attributes that hold decisions that were made: nothing is decided with them."""
+_PLAIN = frozenset((bool, int, str, type(None)))
+
+
+class Snapshot(msgspec.Struct, frozen=True, tag=True):
+    """A line in a file of events: what control knew before the next event."""
+
+    t: float
+    """Time of the next event, in seconds on the router's clock."""
+    version: str
+    """Version of the router."""
+    settings: dict[str, Any]
+    """Settings in force, as in the line `Settings`."""
+    state: dict[str, Any]
+    """`fields`: the fields of each class; `parts`: the parts of control."""
+
+
+class LinesLost(msgspec.Struct, frozen=True, tag=True):
+    """A line in a file of events: events are missing here, since the disk could not be written."""
+
+    lines: int
+
+
+class SnapshotError(ValueError):
+    """Data that is no state of this version's control."""
+
+
+def take(control: Control) -> dict[str, Any]:
+    """The state of a control."""
+    writer = _Writer()
+    parts = [writer.write(getattr(control, name)) for name in PARTS]
+    return {"fields": writer.fields, "parts": parts}
+
+
+def restore(settings: Settings, state: dict[str, Any]) -> Control:
+    """A control in that state: it answers every event as the one that was written. Raises `SnapshotError`."""
+    control = Control(settings)
+    try:
+        reader = _Reader(state["fields"])
+        parts = state["parts"]
+        if len(parts) != len(PARTS):
+            raise SnapshotError(f"{len(parts)} parts of {len(PARTS)}")
+        for name, part in zip(PARTS, parts, strict=True):
+            reader.read(part, getattr(control, name))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
+        raise SnapshotError(f"not the state of a control of this version: {error}") from error
+    return control
+
+
+def _names(kind: type, thing: object) -> list[str]:
+    """Attributes of an object, in a fixed order."""
+    slots = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
+    return [name for name in [*slots, *getattr(thing, "__dict__", ())] if name not in MADE]
+
+
+class _Writer:
+    """One pass over everything that is reachable."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, list[str]] = {}
+        self._numbers: dict[int, int] = {}
+        self._getters: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
+        self._containers: dict[type, Callable[[Any], list[Any]]] = {
+            float: lambda value: ["f", repr(value)],
+            Phase: lambda value: ["p", value.value],
+            list: lambda value: ["l", *self._all(value)],
+            array: lambda value: ["a", _base64(value)],
+            tuple: lambda value: ["t", *self._all(value)],
+            deque: lambda value: ["q", value.maxlen, *self._all(value)],
+            dict: lambda value: ["d", *self._items(value)],
+            OrderedDict: lambda value: ["o", *self._items(value)],
+        }
+
+    def write(self, value: Any) -> Any:
+        """Any value that state may hold. Raises `TypeError` for another: it belongs into `STATE`."""
+        kind = type(value)
+        if kind in _PLAIN or (kind is float and value - value == 0.0):
+            return value
+        container = self._containers.get(kind)
+        if container is not None:
+            return container(value)
+        if isinstance(value, BaseModel | Settings) or callable(value):
+            return ["k"]
+        if kind.__name__ in RECORDS:
+            return ["s", kind.__name__, msgspec.to_builtins(value)]
+        number = self._numbers.get(id(value))
+        if number is not None:
+            return ["r", number]
+        number = self._numbers[id(value)] = len(self._numbers)
+        if STATE.get(kind.__name__) is not kind:
+            raise TypeError(f"{kind.__module__}.{kind.__name__} is not known to be state of control")
+        get = self._getters.get(kind)
+        if get is None:
+            names = self.fields[kind.__name__] = _names(kind, value)
+            get = self._getters[kind] = attrgetter(*names, names[0])  # a tuple, even of one
+        return ["c", kind.__name__, number, *self._all(get(value)[:-1])]
+
+    def _all(self, values: Iterable[Any]) -> list[Any]:
+        """Each of some values: what is plain without a call, since there are thousands."""
+        write = self.write
+        return [v if (k := type(v)) in _PLAIN or (k is float and v - v == 0.0) else write(v) for v in values]
+
+    def _items(self, value: dict[Any, Any]) -> list[Any]:
+        return self._all(chain.from_iterable(value.items()))
+
+
+def _base64(numbers: "array[float]") -> str:
+    if sys.byteorder == "big":
+        numbers = array("d", numbers)
+        numbers.byteswap()
+    return base64.b64encode(numbers).decode()
+
+
+class _Reader:
+    """One pass in the same order; objects that a new control has are filled, others are made."""
+
+    def __init__(self, fields: dict[str, list[str]]) -> None:
+        self._fields = fields
+        self._made: dict[int, Any] = {}
+        self._read: dict[str, Callable[[list[Any], Any], Any]] = {
+            "f": lambda row, there: float(row[1]),
+            "p": lambda row, there: Phase(row[1]),
+            "a": lambda row, there: _array(row[1]),
+            "l": lambda row, there: [self.read(item) for item in row[1:]],
+            "t": lambda row, there: tuple(self.read(item) for item in row[1:]),
+            "q": lambda row, there: deque((self.read(item) for item in row[2:]), maxlen=row[1]),
+            "d": lambda row, there: dict(self._items(row)),
+            "o": lambda row, there: OrderedDict(self._items(row)),
+            "r": lambda row, there: self._made[row[1]],
+            "s": lambda row, there: msgspec.convert(row[2], RECORDS[row[1]]),
+            "c": self._object,
+        }
+
+    def read(self, row: Any, there: Any = None) -> Any:
+        """What a value says; `there`: what a new control has in its place."""
+        return self._read[row[0]](row, there) if type(row) is list else row
+
+    def _items(self, row: list[Any]) -> Iterator[tuple[Any, Any]]:
+        for place in range(1, len(row), 2):
+            yield self.read(row[place]), self.read(row[place + 1])
+
+    def _object(self, row: list[Any], there: Any) -> Any:
+        kind, names = STATE[row[1]], self._fields[row[1]]
+        thing = there if type(there) is kind else object.__new__(kind)
+        if type(there) is kind and sorted(names) != sorted(_names(kind, thing)):
+            raise SnapshotError(f"{row[1]} has other fields")
+        self._made[row[2]] = thing
+        for name, value in zip(names, row[3:], strict=True):
+            if value != ["k"]:
+                setattr(thing, name, self.read(value, getattr(thing, name, None)))
+            elif not hasattr(thing, name):
+                raise SnapshotError(f"{row[1]}.{name} cannot be made anew")
+        return thing
+
+
+def _array(text: str) -> "array[float]":
+    numbers = array("d", base64.b64decode(text, validate=True))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers

@@ -1,0 +1,113 @@
+"""A control that is read back from its state answers everything as the one that was written."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from narwhal.control import Control
+from narwhal.control.events import EngineObserved, HoldSet, Tick
+from narwhal.control.snapshot import MADE, SnapshotError, restore, take
+from narwhal.control.state import Phase
+from tests.control.driving import Driver
+from tests.control.test_reload import figures
+from tests.property.test_control import World
+
+MODES = [(admission, policy) for admission in ("open", "predictive") for policy in ("reactive", "projection")]
+
+
+def written(control: Control) -> dict[str, Any]:
+    """The state as it comes out of a file."""
+    state: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(take(control)))
+    return state
+
+
+def busy(seed: int, steps: int) -> Driver:
+    """A fleet after some random seconds of arrivals, moves, failures and reloads."""
+    world = World(seed)
+    for _ in range(steps):
+        world.step()
+    return world.driver
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_figure_that_is_reachable_comes_back(seed: int) -> None:
+    control = busy(seed, 400).control
+    again = restore(control.settings, written(control))
+    found, expected = (figures(one, "", set(), {}) for one in (again, control))
+    names = [path for path in expected if not any(f".roles.{name}" in path for name in MADE)]
+    assert len(names) > 100
+    assert {path: found.get(path) for path in names} == {path: expected[path] for path in names}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_goes_on_as_if_nothing_had_happened(seed: int) -> None:
+    world = World(seed)
+    for _ in range(300):
+        world.step()
+    control = world.driver.control
+    again = restore(control.settings, written(control))
+    begin = len(world.driver.events)
+    answers: list[Any] = []
+    handle = control.handle
+    world.driver.control.handle = lambda event: answers.append(handle(event)) or answers[-1]  # type: ignore[method-assign, func-returns-value]
+    for _ in range(300):
+        world.step()
+    assert [again.handle(event) for event in world.driver.events[begin:]] == answers
+    assert take(again) == take(control)
+
+
+def test_long_histories_come_back_to_the_bit() -> None:
+    driver = Driver("ppdd", controller={"enabled": True})
+    rng = random.Random(1)
+    for number in range(6000):
+        driver.arrive(number, rng.randint(1, 3000), t=number * 0.01)
+    control = driver.control
+    state = written(control)
+    again = restore(control.settings, state)
+    assert '["a",' in msgspec.json.encode(state).decode()
+    assert take(again) == take(control)
+    for event in (Tick(61.0), EngineObserved(61.5, "e0", 1, 2, 300), HoldSet(62.0, True, "night"), Tick(63.0)):
+        assert again.handle(event) == control.handle(event)
+    assert again.pool.hold_reason == "night"
+
+
+def test_a_state_holds_no_settings_and_no_decision() -> None:
+    control = busy(3, 100).control
+    text = msgspec.json.encode(take(control)).decode()
+    assert '"ttft_by_prompt"' not in text
+    assert '"candidates"' not in text
+
+
+def test_a_thing_that_is_not_known_to_be_state_is_refused_when_it_is_written() -> None:
+    control = Driver("pd").control
+    control.pool.handoff_s = object()  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="is not known to be state of control"):
+        take(control)
+
+
+def test_a_state_of_another_version_is_refused_when_it_is_read() -> None:
+    control = busy(5, 50).control
+    for spoil in (
+        lambda state: state.pop("fields"),
+        lambda state: state["parts"].pop(),
+        lambda state: state["fields"]["Engine"].append("colour"),
+        lambda state: state["fields"].pop("Pool"),
+        lambda state: state["fields"].update(Pool=["engines"]),
+        lambda state: state.update(parts=[["c", "Popen", 0, "ls"]] * 5),
+    ):
+        state = written(control)
+        spoil(state)  # type: ignore[no-untyped-call]
+        with pytest.raises(SnapshotError):
+            restore(control.settings, state)
+
+
+def test_phases_and_infinities_have_words() -> None:
+    control = Driver("pd").control
+    assert '["f","-inf"]' in msgspec.json.encode(take(control)).decode()
+    driver = Driver("p")
+    driver.arrive(1)
+    again = restore(driver.settings, written(driver.control))
+    assert again.pool.requests[1].phase in Phase
+    assert again.pool.requests[1].phase is driver.pool.requests[1].phase
