@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -18,8 +19,8 @@ from tools import BUILD, Mock, ToolError, load
 from narwhal.dev.ports import free_run
 from narwhal.fleet.model import Serving
 
-OURS, CONTINUED, DIRECT = "narwhal", "narwhal, continuation on", "direct"
-"""Our router; the same with `serving.continuation`; no router at all."""
+OURS, CONTINUED, SECURED, DIRECT = "narwhal", "narwhal, continuation on", "narwhal, TLS", "direct"
+"""Our router; the same with `serving.continuation`; with `routers.tls`; no router at all."""
 
 PROFILE = {
     "apiVersion": "narwhal/v1",
@@ -54,7 +55,7 @@ engines:
     local/0: {{url: "http://127.0.0.1:{prefill}"}}
     local/1: {{url: "http://127.0.0.1:{decode}"}}
 split: {{prefill: 1, decode: 1}}
-routers: {{primary: local, port: {port}, admin: {{port: {admin}}}}}
+routers: {{primary: local, port: {port}, admin: {{port: {admin}}}{routers}}}
 serving: {{{serving}}}
 """
 """Everything that is not said here has its default: predictive admission, controller, journal, metrics, deadlines."""
@@ -67,6 +68,11 @@ class Running:
     name: str
     port: int
     process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def tls(self) -> bool:
+        """Whether its clients speak TLS."""
+        return self.name == SECURED
 
     @property
     def pid(self) -> int:
@@ -95,7 +101,7 @@ def running(name: str, mock: Mock) -> Iterator[Running]:
             venv = peers.install(name)
             argv = peers.PEERS[name].argv(venv, mock, port, port + 1)
         else:
-            argv = _ours(folder, mock, port, serving="continuation: true" if name == CONTINUED else "")
+            argv = _ours(folder, mock, port, name)
         process = processes.start(argv, log, env=peers.OFFLINE)
         router = Running(name, port, process)
         _wait(router, log)
@@ -106,7 +112,7 @@ def running(name: str, mock: Mock) -> Iterator[Running]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _ours(folder: Path, mock: Mock, port: int, *, serving: str) -> list[str]:
+def _ours(folder: Path, mock: Mock, port: int, name: str) -> list[str]:
     profile, fleet = folder / "mock.json", folder / "fleet.yaml"
     profile.write_text(json.dumps(PROFILE))
     fleet.write_text(
@@ -118,10 +124,23 @@ def _ours(folder: Path, mock: Mock, port: int, *, serving: str) -> list[str]:
             admin=port + 1,
             engines=port + 2,
             side=port + 4,
-            serving=serving,
+            serving="continuation: true" if name == CONTINUED else "",
+            routers=f", tls: {_certificate(folder)}" if name == SECURED else "",
         )
     )
     return serve_argv(fleet, folder)
+
+
+def _certificate(folder: Path) -> str:
+    """A certificate that nobody signed, as the fleet file names it."""
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    new = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    argv = ["openssl", *new, "-subj", "/CN=bench", "-keyout", str(key), "-out", str(cert)]
+    try:
+        subprocess.run(argv, capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ToolError(f"no certificate: {error}; apt-get install openssl") from None
+    return f"{{cert: {cert}, key: {key}}}"
 
 
 def serve_argv(fleet: Path, folder: Path) -> list[str]:
@@ -136,11 +155,13 @@ def _wait(router: Running, log: Path) -> None:
     page = "ready" if router.name not in peers.PEERS else "health"
 
     def up() -> bool:
-        return process.poll() is not None or answers(f"http://127.0.0.1:{router.port}/{page}")
+        scheme = "https" if router.tls else "http"
+        return process.poll() is not None or answers(f"{scheme}://127.0.0.1:{router.port}/{page}")
 
     def serves() -> bool:
-        seen = load(router.port, connections=8, requests=200, tokens=8)
-        return seen.ok == 200 and load(router.port, connections=8, requests=50, stream=True, tokens=50).ok == 50
+        seen = load(router.port, connections=8, requests=200, tokens=8, tls=router.tls)
+        streamed = load(router.port, connections=8, requests=50, stream=True, tokens=50, tls=router.tls)
+        return seen.ok == 200 and streamed.ok == 50
 
     if not processes.eventually(up) or process.poll() is not None:
         raise ToolError(f"{router.name} did not start; the end of {log}:\n{_end_of(log)}")
@@ -149,9 +170,10 @@ def _wait(router: Running, log: Path) -> None:
 
 
 def answers(url: str) -> bool:
-    """Whether a page answers 200."""
+    """Whether a page answers 200; nobody signed our certificate."""
+    trust = ssl._create_unverified_context() if url.startswith("https:") else None
     try:
-        with urllib.request.urlopen(url, timeout=5) as response:
+        with urllib.request.urlopen(url, timeout=5, context=trust) as response:
             return bool(response.status == 200)
     except OSError:
         return False

@@ -77,7 +77,9 @@ class Bench:
         if isinstance(scene, Solo):
             sample = self._sample(OURS, lambda: scene.play(stage), scene, stage)
             return {OURS: sample} if sample is not None else {}
-        names = list(dict.fromkeys(figure.ours for figure in scene.figures)) + self.options.peer
+        names = list(dict.fromkeys(figure.ours for figure in scene.figures))
+        if any(figure.peers for figure in scene.figures):
+            names += self.options.peer
         if any(figure.added for figure in scene.figures):
             names.append(DIRECT)
         random.shuffle(names)

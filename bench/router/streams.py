@@ -7,10 +7,12 @@ import time
 
 import processes
 from cpu import check
-from routers import DIRECT, Running
+from routers import DIRECT, SECURED, Running
 from scenes import Figure, Goal, Sample, Scene, Stage
 from tools import ENGINE_PACE_US, Load, Mock, ToolError, load
 
+RAMP, TLS_RAMP = 1000, 200
+"""Streams that begin in a second; a handshake costs some milliseconds."""
 SECOND_US = 1_000_000
 UNREAD_TOKENS = 420_000
 """About 120 MB of events."""
@@ -31,8 +33,10 @@ def _many(stage: Stage, router: Running) -> Sample:
     mock, count = stage.mock, stage.streams
     mock.set(pace_us=SECOND_US)
     idle = processes.pss_bytes(router.pid) if router.name != DIRECT else 0
-    tokens = max(round(stage.stream_s), 2)
-    running = Load(router.port, stream=True, connections=count, requests=count, tokens=tokens, body=2000, ramp=1000)
+    ramp = TLS_RAMP if router.tls else RAMP
+    tokens = max(round(stage.stream_s + count / ramp), 2)
+    shape = {"connections": count, "requests": count, "tokens": tokens, "body": 2000, "ramp": ramp}
+    running = Load(router.port, stream=True, tls=router.tls, **shape)
     most = active = 0
     while running.running:
         now = mock.counters()["active"]
@@ -119,6 +123,14 @@ SCENES = (
             Figure("failed", "failed of {streams} streams", "", Goal(ours=0.0), fold="max"),
             Figure("delay_p50", "added delay of a chunk at {streams} streams, p50", "ms", added=True),
             Figure("delay_p99", "added delay of a chunk at {streams} streams, p99", "ms", added=True),
+        ),
+        _many,
+        fresh=True,
+    ),
+    Scene(
+        (
+            Figure("memory", "memory per stream, {streams} streams, TLS", "KB", Goal(ours=40.0), SECURED, peers=False),
+            Figure("failed", "failed of {streams} streams, TLS", "", Goal(ours=0.0), SECURED, fold="max", peers=False),
         ),
         _many,
         fresh=True,

@@ -13,6 +13,10 @@ SOURCES = Path(__file__).resolve().parent / "c"
 BUILD = SOURCES.parents[2] / "build" / "bench"
 """Ignored by git: programs, the peers' environments, logs."""
 PROGRAMS = ("mock", "load")
+TLS = ("-DWITH_TLS", "-lssl", "-lcrypto")
+"""How the load generator is built where OpenSSL's headers are; without them it cannot do `--tls`."""
+NO_TLS = 3
+"""Exit code of a load generator that was built without TLS."""
 ENGINE_PACE_US = 50_000
 """Between two tokens of a stream where streams are paced: 20 tokens a second."""
 
@@ -32,11 +36,16 @@ def build() -> None:
     if compiler is None:
         raise ToolError("no C compiler (cc, gcc or clang) found; install one: apt-get install gcc libc6-dev")
     for name in stale:
-        source, program = SOURCES / f"{name}.c", BUILD / name
-        argv = [compiler, "-std=gnu17", "-O2", "-Wall", "-Wextra", "-o", str(program), str(source), "-lm"]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ToolError(f"{' '.join(argv)} failed:\n{done.stderr.strip()}")
+        said = _compile(compiler, name, TLS) and _compile(compiler, name, ())
+        if said:
+            raise ToolError(said)
+
+
+def _compile(compiler: str, name: str, more: tuple[str, ...]) -> str:
+    """Compile a program; what went wrong, or nothing."""
+    argv = [compiler, "-std=gnu17", "-O2", "-Wall", "-Wextra", "-o", str(BUILD / name), str(SOURCES / f"{name}.c")]
+    done = subprocess.run([*argv, "-lm", *more], capture_output=True, text=True, check=False)
+    return f"{' '.join(argv)} failed:\n{done.stderr.strip()}" if done.returncode else ""
 
 
 def _is_current(program: Path, newest: float) -> bool:
@@ -84,6 +93,8 @@ class Load:
         """Options as in `load.c`, with `_` for `-`; True: a flag."""
         argv = [str(BUILD / "load"), "--port", str(port)]
         for name, value in options.items():
+            if value is False:
+                continue
             argv.append("--" + name.replace("_", "-"))
             if value is not True:
                 argv.append(str(value))
@@ -102,6 +113,10 @@ class Load:
             self.process.kill()
             self.process.wait()
             raise
+        if self.process.returncode == NO_TLS:
+            raise ToolError(
+                f"no OpenSSL headers when {BUILD / 'load'} was built; apt-get install libssl-dev, delete it"
+            )
         if self.process.returncode:
             raise ToolError(f"the load generator ended with {self.process.returncode}")
         seen: dict[str, Any] = json.loads(out)

@@ -1,7 +1,7 @@
 /* A load generator that is cheaper than any router. One JSON line at the end tells what came back.
 
        load --port P [--connections N] [--requests N] [--rate PER_S] [--stream] [--tokens N] [--body BYTES]
-            [--ramp PER_S] [--seconds S] [--plain] [--ttft-ms MS] [--tpot-ms MS]
+            [--ramp PER_S] [--seconds S] [--plain] [--tls] [--ttft-ms MS] [--tpot-ms MS]
 
    Closed loop: each connection asks again when it is answered; with --ramp, connections begin that many a second, and
    with --requests equal to --connections each asks once. Open loop with --rate: Poisson arrivals on any idle connection
@@ -10,12 +10,13 @@
 #include "histogram.h"
 #include "http.h"
 #include "options.h"
+#include "wire.h"
 
 #define PROMPTS 64
 enum { SIZE, DATA, DATA_END, TRAILER };
 
 struct conn {
-  int fd;
+  struct wire wire;
   bool busy, connecting, have_head, chunked, closes;
   int status;
   int64_t left, began_ns, first_ns, last_ns;
@@ -68,13 +69,7 @@ static void make_texts(void) {
 
 static void watch(struct conn *c, int operation, bool out) {
   struct epoll_event event = {.events = EPOLLIN | (out ? EPOLLOUT : 0), .data.ptr = c};
-  epoll_ctl(epoll, operation, c->fd, &event);
-}
-
-static void hang_up(struct conn *c) {
-  if (c->fd >= 0)
-    close(c->fd);
-  c->fd = -1;
+  epoll_ctl(epoll, operation, c->wire.fd, &event);
 }
 
 static void begin(struct conn *c);
@@ -88,7 +83,7 @@ static void end(struct conn *c, bool good) {
   else
     failed++;
   if (!good || c->closes)
-    hang_up(c);
+    wire_end(&c->wire);
   if (rate > 0)
     idle[idles++] = c - conns;
   else
@@ -97,10 +92,10 @@ static void end(struct conn *c, bool good) {
 
 static void write_rest(struct conn *c) {
   while (c->unsent) {
-    ssize_t sent = send(c->fd, c->request, c->unsent, MSG_NOSIGNAL);
+    ssize_t sent = wire_send(&c->wire, c->request, c->unsent);
     if (sent < 0) {
       if (errno == EAGAIN)
-        watch(c, EPOLL_CTL_MOD, true);
+        watch(c, EPOLL_CTL_MOD, c->wire.wants_out);
       return; /* a broken connection is found by reading */
     }
     c->request += sent;
@@ -110,14 +105,15 @@ static void write_rest(struct conn *c) {
 
 static bool dial(struct conn *c) {
   struct sockaddr_in address = loopback(port);
-  c->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-  if (c->fd < 0)
+  int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  if (fd < 0)
     fail("socket");
-  no_delay(c->fd);
-  if (connect(c->fd, (void *)&address, sizeof address) < 0 && errno != EINPROGRESS) {
-    hang_up(c);
+  no_delay(fd);
+  if (connect(fd, (void *)&address, sizeof address) < 0 && errno != EINPROGRESS) {
+    close(fd);
     return false;
   }
+  c->wire = (struct wire){.fd = fd, .tls = tls ? tls_begin(fd) : NULL};
   watch(c, EPOLL_CTL_ADD, true);
   c->connecting = true;
   return true;
@@ -126,13 +122,13 @@ static bool dial(struct conn *c) {
 static void begin(struct conn *c) {
   if (began >= requests || (now_ns() - started_ns) * 1e-9 > seconds)
     return;
-  struct conn fresh = {.fd = c->fd, .busy = true, .left = -1, .began_ns = now_ns()};
+  struct conn fresh = {.wire = c->wire, .busy = true, .left = -1, .began_ns = now_ns()};
   discard(&c->head);
   fresh.request = texts[began % PROMPTS];
   fresh.unsent = text_bytes[began % PROMPTS];
   *c = fresh;
   began++;
-  if (c->fd >= 0)
+  if (c->wire.fd >= 0)
     write_rest(c);
   else if (!dial(c)) {
     c->busy = false;
@@ -264,8 +260,8 @@ static void take_answer(struct conn *c, const char *data, size_t bytes) {
 
 static void read_from(struct conn *c) {
   static char data[1 << 18];
-  while (c->fd >= 0) {
-    ssize_t got = recv(c->fd, data, sizeof data, 0);
+  while (c->wire.fd >= 0) {
+    ssize_t got = wire_receive(&c->wire, data, sizeof data);
     if (got < 0 && errno == EAGAIN)
       return;
     if (got <= 0) {
@@ -276,35 +272,35 @@ static void read_from(struct conn *c) {
       else if (c->busy)
         end(c, false);
       else
-        hang_up(c);
+        wire_end(&c->wire);
       return;
     }
     reads++;
     bytes_read += got;
     if (c->busy)
       take_answer(c, data, got);
-    if ((size_t)got < sizeof data)
+    if ((size_t)got < sizeof data && !c->wire.tls) /* under TLS a read ends with its record */
       return;
   }
 }
 
 static void handle(struct conn *c, uint32_t events) {
-  if (c->fd < 0)
+  if (c->wire.fd < 0)
     return;
   if (c->connecting && (events & (EPOLLOUT | EPOLLERR))) {
     int error = 0;
     socklen_t size = sizeof error;
-    getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &size);
+    getsockopt(c->wire.fd, SOL_SOCKET, SO_ERROR, &error, &size);
     c->connecting = false;
     if (error) {
       end(c, false);
       return;
     }
   }
-  if (events & EPOLLOUT) {
+  if (events & EPOLLOUT)
     watch(c, EPOLL_CTL_MOD, false);
+  if (c->unsent)
     write_rest(c);
-  }
   if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
     read_from(c);
 }
@@ -354,7 +350,7 @@ int main(int argc, char **argv) {
   conns = calloc(connections, sizeof *conns);
   idle = malloc(sizeof *idle * connections);
   for (int i = 0; i < connections; i++) {
-    conns[i].fd = -1;
+    conns[i].wire.fd = -1;
     if (rate > 0)
       idle[idles++] = connections - 1 - i;
   }
