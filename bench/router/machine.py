@@ -27,4 +27,4 @@ def machine() -> dict[str, Any]:
 def versions(names: Sequence[str]) -> dict[str, str]:
     """Of Narwhal, what its data plane stands on, and these peers."""
     ours = {"narwhal": narwhal.__version__, **{name: version(name) for name in ("uvloop", "httptools", "msgspec")}}
-    return ours | {name: peers.pin(name).partition("==")[2] for name in names}
+    return ours | {name: peers.pin(name).partition("==")[2] for name in names if peers.PEERS[name].pinned}

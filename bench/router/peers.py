@@ -21,6 +21,8 @@ class Peer:
     name: str
     argv: Callable[[Path, Mock, int, int], list[str]]
     """Command by environment, engines, client port and metrics port."""
+    pinned: bool = True
+    """Whether it comes from PyPI (`peers.txt`)."""
 
 
 def _vllm_router(venv: Path, mock: Mock, port: int, metrics: int) -> list[str]:
@@ -43,7 +45,21 @@ def _sglang_router(venv: Path, mock: Mock, port: int, metrics: int) -> list[str]
     ]
 
 
-PEERS = {peer.name: peer for peer in (Peer("vllm-router", _vllm_router), Peer("sglang-router", _sglang_router))}
+def _floor(venv: Path, mock: Mock, port: int, metrics: int) -> list[str]:
+    return [str(BUILD / "floor"), str(port), str(mock.prefill), str(mock.decode)]
+
+
+FLOOR = "floor"
+"""No router: the same relay in C, the share that no router can save."""
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer("vllm-router", _vllm_router),
+        Peer("sglang-router", _sglang_router),
+        Peer(FLOOR, _floor, pinned=False),
+    )
+}
+DEFAULT = ("vllm-router", "sglang-router")
 REFERENCE = "vllm-router"
 """The peer that the goals are ratios to."""
 
@@ -59,7 +75,10 @@ def pin(name: str) -> str:
 
 def install(name: str) -> Path:
     """The environment of a peer, made where it is missing or has another version. Raises `ToolError`."""
-    requirement, venv = pin(name), BUILD / "peers" / name
+    venv = BUILD / "peers" / name
+    if not PEERS[name].pinned:
+        return venv
+    requirement = pin(name)
     stamp = venv / "installed"
     if stamp.is_file() and stamp.read_text() == requirement:
         return venv

@@ -134,10 +134,10 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="make bench-router", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = [*peers.PEERS, "none"]
+    names, both = [*peers.PEERS, "none"], " and ".join(peers.DEFAULT)
     parser.add_argument("--rounds", type=int, default=5, help="alternating rounds (default 5)")
     parser.add_argument("--only", default="", metavar="TEXT", help="only rows whose measure holds this text")
-    parser.add_argument("--peer", action="append", choices=names, help="only this peer; may be repeated (default: all)")
+    parser.add_argument("--peer", action="append", choices=names, help=f"may be repeated (default: {both})")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="what stdout gets")
     parser.add_argument("--streams", type=int, default=5000, help="streams where there are many (default 5000)")
     parser.add_argument(
@@ -149,7 +149,7 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.rounds < 1:
         parser.error("--rounds: at least 1")
-    options.peer = [name for name in options.peer or peers.PEERS if name != "none"]
+    options.peer = [name for name in options.peer or peers.DEFAULT if name != "none"]
     return options
 
 

@@ -43,7 +43,8 @@ def rows_of(
     missing: Mapping[str, str],
 ) -> list[Row]:
     """The rows of a figure, one for each peer; `rounds` hold samples by router, `missing` why a router has none."""
-    return [_row(figure, measure, rounds, peer, missing) for peer in (peers if figure.peers else [None])]
+    against: Sequence[str | None] = peers if figure.peers and peers else (None,)
+    return [_row(figure, measure, rounds, peer, missing) for peer in against]
 
 
 def _row(

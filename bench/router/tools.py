@@ -12,7 +12,7 @@ from typing import Any
 SOURCES = Path(__file__).resolve().parent / "c"
 BUILD = SOURCES.parents[2] / "build" / "bench"
 """Ignored by git: programs, the peers' environments, logs."""
-PROGRAMS = ("mock", "load")
+PROGRAMS = ("mock", "load", "floor")
 TLS = ("-DWITH_TLS", "-lssl", "-lcrypto")
 """How the load generator is built where OpenSSL's headers are; without them it cannot do `--tls`."""
 NO_TLS = 3
