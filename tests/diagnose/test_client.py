@@ -1,5 +1,7 @@
 import http.server
 import json
+import socket
+import socketserver
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +11,15 @@ import pytest
 
 from narwhal.cli.verbs import run_app
 from narwhal.dev.template import FleetPlan, fleet_yaml
-from narwhal.diagnose import AddressError, AdminClient, NoRouterError, RefusedError, UnreachableError, find_router
+from narwhal.diagnose import (
+    AddressError,
+    AdminClient,
+    NoRouterError,
+    NoTokenError,
+    RefusedError,
+    UnreachableError,
+    find_router,
+)
 
 Asked = list[tuple[str, str, str, Any]]
 
@@ -118,3 +128,128 @@ def test_a_refused_move_is_told_in_words(router: Router, capsys: pytest.CaptureF
     answer = json.loads(capsys.readouterr().out)
     assert answer["errors"][0]["message"] == "nothing was moved: moves are on hold: noon"
     assert answer["data"] == decision
+
+
+@pytest.fixture
+def unix_router(tmp_path: Path) -> Iterator[tuple[Path, Asked]]:
+    """A fleet file with a state directory beside it, and something that answers on the admin socket there."""
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(fleet_yaml(FleetPlan("a", 2, 1)).replace("admin: {port:", "admin: {port: 4401} #"))
+    (tmp_path / "state").mkdir()
+    asked: Asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked.append((self.command, self.path, self.headers.get("Authorization", ""), body))
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def address_string(self) -> str:
+            return "unix"
+
+        def log_message(self, *args: Any) -> None:
+            """Be quiet."""
+
+    server = socketserver.ThreadingUnixStreamServer(str(tmp_path / "state" / "admin-4401.sock"), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield fleet, asked
+    server.shutdown()
+    server.server_close()
+
+
+def found_for(fleet: Path, environ: dict[str, str] | None = None, token_file: Path | None = None) -> AdminClient:
+    nowhere = {"HOME": "/nowhere"}
+    return find_router(
+        router=None, fleet=fleet, environ=nowhere | (environ or {}), dev_fleet=None, token_file=token_file
+    )
+
+
+def test_on_the_router_s_host_the_unix_socket_comes_first_and_gets_no_token(unix_router: tuple[Path, Asked]) -> None:
+    fleet, asked = unix_router
+    socket_path = fleet.parent / "state" / "admin-4401.sock"
+    client = found_for(fleet, {"NARWHAL_ADMIN_TOKEN": "secret"})
+    assert client.url == f"unix:{socket_path}"
+    client.hold("noon")
+    AdminClient(f"unix://{socket_path}").unhold()
+    assert asked == [("POST", "/narwhal/hold", "", {"reason": "noon"}), ("POST", "/narwhal/unhold", "", {})]
+
+
+def test_the_socket_may_be_a_unit_s_or_where_the_fleet_file_says(
+    unix_router: tuple[Path, Asked], tmp_path: Path
+) -> None:
+    fleet, _ = unix_router
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    moved = elsewhere / "fleet.yaml"
+    moved.write_text(fleet.read_text())
+    socket_path = fleet.parent / "state" / "admin-4401.sock"
+    assert found_for(moved).url == "http://127.0.0.1:4401"
+    assert found_for(moved, {"STATE_DIRECTORY": str(socket_path.parent)}).url == f"unix:{socket_path}"
+    moved.write_text(fleet.read_text().replace("{port: 4401}", f"{{port: 4401, socket: {socket_path}}}"))
+    assert found_for(moved).url == f"unix:{socket_path}"
+
+
+def test_a_dead_socket_is_passed_over(unix_router: tuple[Path, Asked], tmp_path: Path) -> None:
+    fleet, _ = unix_router
+    dead = tmp_path / "dead.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(dead))
+    fleet.write_text(fleet.read_text().replace("{port: 4401}", f"{{port: 4401, socket: {dead}}}"))
+    assert found_for(fleet).url == "http://127.0.0.1:4401"
+    with pytest.raises(UnreachableError, match=f"unix:{dead}: Connection refused"):
+        AdminClient(f"unix:{dead}").state()
+
+
+def test_which_token_is_borne_over_tcp(router: Router, tmp_path: Path) -> None:
+    """In order: that of `--token-file`, of the environment, of the fleet file, the one that may do most first."""
+    url, asked, _ = router
+    port = int(url.rpartition(":")[2])
+    given, read = tmp_path / "given", tmp_path / "read"
+    for path in (given, read):
+        path.write_text(f"the {path.name} one\n")
+        path.chmod(0o600)
+    listed = f"{{name: r, scope: read, token: {{file: {read}}}}}, {{name: o, scope: operate, token: {{env: OPERATE}}}}"
+    fleet = tmp_path / "fleet.yaml"
+    text = fleet_yaml(FleetPlan("a", 2, 1))
+    fleet.write_text(text.replace("admin: {port:", f"admin: {{port: {port}, tokens: [{listed}]}} #"))
+    environment = {"NARWHAL_ADMIN_TOKEN": "the environment's", "OPERATE": "the operate one"}
+    found_for(fleet, environment, given).state()
+    found_for(fleet, environment).state()
+    found_for(fleet, {"OPERATE": "the operate one"}).state()
+    found_for(fleet).state()
+    assert [token for _, _, token, _ in asked] == [
+        "Bearer the given one",
+        "Bearer the environment's",
+        "Bearer the operate one",
+        "Bearer the read one",
+    ]
+    read.chmod(0o644)
+    with pytest.raises(NoTokenError, match="the environment variable OPERATE is not set"):
+        found_for(fleet)
+    with pytest.raises(NoTokenError, match=f"--token-file: {read} has mode 0644"):
+        found_for(fleet, token_file=read)
+
+
+def test_errors_of_access_name_the_next_step(
+    router: Router, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    url, _, answers = router
+
+    def hint(*arguments: str) -> tuple[str, str, str]:
+        assert run_app(["unhold", *arguments, "--format", "json"]) != 0
+        [error] = json.loads(capsys.readouterr().out)["errors"]
+        return error["code"], error["message"], error["hint"]
+
+    for status in (401, 403):
+        answers["/narwhal/unhold"] = (status, b'{"error": {"message": "not you"}}')
+        code, message, step = hint("--router", url)
+        assert (code, message) == ("refused", "not you")
+        assert "--token-file FILE" in step
+        assert "unix:" in step
+    code, message, step = hint("--router", url, "--token-file", str(tmp_path / "none"))
+    assert code == "token"
+    assert "cannot read" in message
+    assert "NARWHAL_ADMIN_TOKEN" in step
