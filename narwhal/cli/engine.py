@@ -51,6 +51,9 @@ def simulate(
     max_num_queued_reqs: Annotated[int | None, typer.Option(min=1, help="Most requests; one more gets 503.")] = None,
     shutdown_timeout: Annotated[float, typer.Option(min=0, help="Seconds that streams go on after SIGTERM.")] = 0.0,
     keep_alive_s: Annotated[float, typer.Option(min=0.1, help="How long an idle connection stays open.")] = 5.0,
+    enable_prompt_tokens_details: Annotated[
+        bool, typer.Option("--enable-prompt-tokens-details", help="Tell cached tokens in usage.")
+    ] = False,
     enable_request_id_headers: Annotated[
         bool, typer.Option("--enable-request-id-headers", help="Answer with X-Request-Id.")
     ] = False,
@@ -78,6 +81,7 @@ def simulate(
         max_num_queued_reqs=max_num_queued_reqs,
         shutdown_timeout_s=shutdown_timeout,
         keep_alive_s=keep_alive_s,
+        prompt_tokens_details=enable_prompt_tokens_details,
         request_id_headers=enable_request_id_headers,
         faults=tuple(fault or ()),
     )

@@ -159,7 +159,7 @@ def start_simulated(folder: Path, number: int, options: dict[str, object]) -> En
     }
     argv = [sys.executable, "-m", "narwhal", "engine", "simulate"]
     for name, value in settings.items():
-        argv += [f"--{name.replace('_', '-')}", str(value)]
+        argv += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     log = folder / f"engine-{number}.log"
     with log.open("wb") as file:
         process = subprocess.Popen(argv, stderr=file, stdin=subprocess.DEVNULL)

@@ -100,6 +100,7 @@ class Answer:
                     natural_end=asked.natural_end,
                     stop_tokens=asked.stop_tokens,
                     min_tokens=asked.min_tokens,
+                    form=asked.form,
                     keep_kv=asked.keep_kv,
                     source=asked.source if index == 0 else None,
                 )
@@ -202,16 +203,16 @@ class Answer:
         if self._asked.return_token_ids:
             data["prompt_token_ids"] = choice.sequence.prompt
         if self._asked.continuous_usage:
-            data["usage"] = usage(len(choice.sequence.prompt), 0)
+            data["usage"] = usage(len(choice.sequence.prompt), 0, self._cached_tokens())
         self._reader.send_event(event(data))
 
     def _chunk(self, choice: Choice, text: str) -> bytes:
         asked = self._asked
         token_ids = choice.unsent if asked.return_token_ids else None
         shown: dict[str, Any] = {"index": choice.index}
-        shown |= {"delta": {"content": text}} if asked.chat else {"text": text}
+        shown |= {"delta": self._delta(choice, text)} if asked.chat else {"text": text}
         shown["logprobs"] = self._logprobs(choice, choice.sent_chars)
-        shown["finish_reason"] = choice.finish_reason
+        shown["finish_reason"] = self._finish_reason(choice)
         shown["stop_reason"] = choice.stop_reason
         if not asked.chat:
             first = asked.return_token_ids and not choice.begun
@@ -220,7 +221,7 @@ class Answer:
         kind = "chat.completion.chunk" if asked.chat else "text_completion"
         data: dict[str, Any] = {**self._head, "object": kind, "choices": [shown]}
         if asked.continuous_usage:
-            data["usage"] = usage(len(choice.sequence.prompt), len(choice.sequence.output))
+            data["usage"] = usage(len(choice.sequence.prompt), len(choice.sequence.output), self._cached_tokens())
         return event(data)
 
     def _end_stream(self) -> None:
@@ -234,7 +235,13 @@ class Answer:
         """What stands before and after the text in most chunks; None when chunks hold more than text."""
         asked = self._asked
         single = len(asked.prompts) * asked.n == 1
-        if not single or asked.return_token_ids or asked.continuous_usage or asked.logprobs is not None:
+        if (
+            not single
+            or asked.form is not None
+            or asked.return_token_ids
+            or asked.continuous_usage
+            or asked.logprobs is not None
+        ):
             return None
         kind = b"chat.completion.chunk" if asked.chat else b"text_completion"
         head = b"data: " + json_encode(self._head)[:-1] + b',"object":"' + kind + b'","choices":[{"index":0,'
@@ -258,12 +265,12 @@ class Answer:
         asked, sequence = self._asked, choice.sequence
         shown: dict[str, Any] = {"index": choice.index}
         if asked.chat:
-            shown["message"] = {"role": "assistant", "content": choice.text, "refusal": None, "tool_calls": []}
+            shown["message"] = {"role": "assistant", "refusal": None, **self._content(choice)}
         else:
             shown["text"] = choice.text
         shown |= {
             "logprobs": self._logprobs(choice, 0),
-            "finish_reason": choice.finish_reason,
+            "finish_reason": self._finish_reason(choice),
             "stop_reason": choice.stop_reason,
             "token_ids": sequence.output if asked.return_token_ids else None,
             "routed_experts": None,
@@ -271,6 +278,33 @@ class Answer:
         if not asked.chat:
             shown |= {"prompt_logprobs": None, "prompt_token_ids": sequence.prompt if asked.return_token_ids else None}
         return shown
+
+    def _content(self, choice: Choice) -> dict[str, Any]:
+        tool = self._asked.form.tool if self._asked.form is not None else None
+        if tool is None:
+            return {"content": choice.text, "tool_calls": []}
+        function = {"name": tool, "arguments": choice.text}
+        return {
+            "content": None,
+            "tool_calls": [{"id": self._call_id(choice), "type": "function", "function": function}],
+        }
+
+    def _delta(self, choice: Choice, text: str) -> dict[str, Any]:
+        tool = self._asked.form.tool if self._asked.form is not None else None
+        if tool is None:
+            return {"content": text}
+        if choice.begun:
+            return {"tool_calls": [{"index": 0, "function": {"arguments": text}}]}
+        call = {"index": 0, "id": self._call_id(choice), "type": "function"}
+        return {"tool_calls": [{**call, "function": {"name": tool, "arguments": text}}]}
+
+    def _call_id(self, choice: Choice) -> str:
+        return f"chatcmpl-tool-{choice.sequence.id[-8:]}"
+
+    def _finish_reason(self, choice: Choice) -> str | None:
+        form = self._asked.form
+        calls = choice.finish_reason == "stop" and form is not None and form.tool is not None and not form.named
+        return "tool_calls" if calls else choice.finish_reason
 
     def _logprobs(self, choice: Choice, offset: int) -> Mapping[str, Any] | None:
         top = self._asked.logprobs
@@ -280,9 +314,19 @@ class Answer:
             return chat_logprobs(choice.logprobs, top)
         return completion_logprobs(choice.logprobs, top, offset)
 
-    def _used(self) -> dict[str, int]:
+    def _used(self) -> dict[str, Any]:
         prompt_tokens = sum(len(prompt) for prompt in self._asked.prompts)
-        return usage(prompt_tokens, sum(len(choice.sequence.output) for choice in self._choices.values()))
+        output_tokens = sum(len(choice.sequence.output) for choice in self._choices.values())
+        return usage(prompt_tokens, output_tokens, self._cached_tokens())
+
+    def _cached_tokens(self) -> int | None:
+        """Of the last sequence, as vLLM has it; after a handoff, what the other engine had cached."""
+        if not self._engine.settings.prompt_tokens_details:
+            return None
+        source, sequence = self._asked.source, list(self._choices.values())[-1].sequence
+        return (
+            source.cached_tokens if source is not None and source.cached_tokens is not None else sequence.cached_tokens
+        )
 
     def _kv_transfer_params(self) -> dict[str, Any] | None:
         """Where another engine finds the KV of the first sequence; of no other, as vLLM has it."""

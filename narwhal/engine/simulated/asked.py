@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from narwhal.engine.simulated.forms import Form, form_of
 from narwhal.engine.simulated.request import Source
 from narwhal.engine.simulated.settings import Settings
 from narwhal.engine.simulated.tokenizer import VOCABULARY_SIZE, encode
@@ -50,6 +51,8 @@ class Asked:
     min_tokens: int
     seed: int
     cache_salt: str
+    form: Form | None
+    """What the answer must look like."""
     keep_kv: bool
     """Leg 1."""
     source: Source | None
@@ -87,6 +90,7 @@ def parse_source(body: Body) -> Source | None:
             request_id=str(params["remote_request_id"]),
             blocks=tuple(int(block) for group in params["remote_block_ids"] for block in group),
             tokens=int(params.get("remote_num_tokens") or 0),
+            cached_tokens=params.get("remote_prefill_cached_tokens"),
         )
     except (KeyError, TypeError, ValueError):
         raise EngineKilledError from None
@@ -135,6 +139,7 @@ def parse_ask(body: Body, *, chat: bool, settings: Settings, source: Source | No
         min_tokens=min_tokens,
         seed=seed,
         cache_salt=str(body.get("cache_salt") or ""),
+        form=form_of(body),
         keep_kv=bool(params.get("do_remote_decode")),
         source=source,
     )
@@ -148,15 +153,17 @@ def check_model(body: Body, settings: Settings) -> None:
         raise ApiError(404, message, "model")
 
 
-def render_chat(messages: object) -> str:
+def render_chat(messages: object, tools: object = None) -> str:
     """The prompt of a conversation, by the simulated model's template. Raises `ApiError`."""
     if not isinstance(messages, list) or not messages:
         raise ApiError(400, "messages must be a list with at least one message", "messages")
-    lines = []
+    lines = [f"<tools>{msgspec.json.encode(tools).decode()}\n"] if tools else []
     for message in messages:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise ApiError(400, "each message needs a role", "messages")
-        lines.append(f"<{message['role']}>{_text(message.get('content'))}\n")
+        calls = message.get("tool_calls")
+        called = msgspec.json.encode(calls).decode() if calls else ""
+        lines.append(f"<{message['role']}>{_text(message.get('content'))}{called}\n")
     return "".join(lines) + "<assistant>"
 
 
@@ -169,7 +176,7 @@ def _text(content: object) -> str:
 def _prompts(body: Body, params: Body, *, chat: bool) -> tuple[list[int], ...]:
     given = params.get("prompt_token_ids")
     if chat:
-        prompts = [given] if given else [encode(render_chat(body.get("messages")))]
+        prompts = [given] if given else [encode(render_chat(body.get("messages"), body.get("tools")))]
     else:
         prompt = body.get("prompt")
         if isinstance(prompt, str):

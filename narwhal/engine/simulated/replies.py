@@ -21,13 +21,16 @@ Logprob = tuple[int, bytes]
 """A chosen token and the state that chose it."""
 
 
-def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
-    """The usage of a stream's chunk."""
-    return {
+def usage(prompt_tokens: int, completion_tokens: int, cached_tokens: int | None = None) -> dict[str, Any]:
+    """The usage of a stream's chunk; with `cached_tokens` where the engine is to tell them."""
+    used: dict[str, Any] = {
         "prompt_tokens": prompt_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
         "completion_tokens": completion_tokens,
     }
+    if cached_tokens is not None:
+        used["prompt_tokens_details"] = {"cached_tokens": cached_tokens}
+    return used
 
 
 def event(data: Mapping[str, Any]) -> bytes:
@@ -59,7 +62,7 @@ def chat_logprobs(items: Sequence[Logprob], top: int) -> dict[str, Any]:
     }
 
 
-def whole_completion(head: Mapping[str, Any], choices: list[Any], used: Mapping[str, int], kv: object) -> bytes:
+def whole_completion(head: Mapping[str, Any], choices: list[Any], used: Mapping[str, Any], kv: object) -> bytes:
     """A completion that is not streamed."""
     return json_encode(
         {
@@ -68,7 +71,7 @@ def whole_completion(head: Mapping[str, Any], choices: list[Any], used: Mapping[
             "choices": choices,
             "service_tier": None,
             "system_fingerprint": FINGERPRINT,
-            "usage": {**used, "prompt_tokens_details": None, "completion_tokens_details": None},
+            "usage": {"prompt_tokens_details": None, "completion_tokens_details": None, **used},
             "kv_transfer_params": kv,
             "ec_transfer_params": None,
             "metrics": None,
@@ -77,7 +80,7 @@ def whole_completion(head: Mapping[str, Any], choices: list[Any], used: Mapping[
 
 
 def whole_chat(
-    head: Mapping[str, Any], choices: list[Any], used: Mapping[str, int], kv: object, prompt: Sequence[int] | None
+    head: Mapping[str, Any], choices: list[Any], used: Mapping[str, Any], kv: object, prompt: Sequence[int] | None
 ) -> bytes:
     """A chat completion that is not streamed."""
     return json_encode(
@@ -87,7 +90,7 @@ def whole_chat(
             "choices": choices,
             "service_tier": None,
             "system_fingerprint": FINGERPRINT,
-            "usage": {**used, "prompt_tokens_details": None, "completion_tokens_details": None},
+            "usage": {"prompt_tokens_details": None, "completion_tokens_details": None, **used},
             "prompt_logprobs": None,
             "prompt_token_ids": prompt,
             "prompt_text": None,

@@ -4,6 +4,8 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from narwhal.engine.simulated.forms import Form
+
 
 class Phase(StrEnum):
     """Where a sequence stands."""
@@ -30,6 +32,8 @@ class Source:
     """Ids of the blocks there, in order."""
     tokens: int
     """Tokens of KV in them."""
+    cached_tokens: int | None = None
+    """Of those, tokens that the other engine had cached; None: it did not say."""
 
 
 @dataclass(slots=True)
@@ -47,6 +51,8 @@ class Sequence:
     """The answer ends by itself, at a length that the prompt decides; else only `max_tokens` ends it."""
     stop_tokens: frozenset[int] = frozenset()
     min_tokens: int = 0
+    form: Form | None = None
+    """What the answer must look like; it ends when it does."""
     keep_kv: bool = False
     """Leg 1: keep the prompt's blocks for another engine."""
     source: Source | None = None

@@ -338,7 +338,10 @@ class Scheduler:
         token = token_of(sequence.state)
         count = len(sequence.output) + 1
         reason = "length" if count >= sequence.max_tokens else None
-        if count >= sequence.min_tokens:
+        forced = sequence.form.token(count - 1) if sequence.form is not None else None
+        if forced is not None:
+            token, reason = (forced, reason) if forced >= 0 else (EOS, "stop")
+        elif count >= sequence.min_tokens and sequence.form is None:
             if sequence.natural_end and count >= sequence.natural_tokens:
                 token, reason = EOS, "stop"
             elif token in sequence.stop_tokens:

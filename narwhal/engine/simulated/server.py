@@ -12,7 +12,7 @@ from contextlib import suppress
 import msgspec
 import uvloop
 
-from narwhal.engine.simulated.answer import Answer
+from narwhal.engine.simulated.answer import Answer, Reader
 from narwhal.engine.simulated.asked import (
     ApiError,
     EngineKilledError,
@@ -26,6 +26,7 @@ from narwhal.engine.simulated.engine import SimulatedEngine
 from narwhal.engine.simulated.faults import Fault
 from narwhal.engine.simulated.http import Connection, HttpRequest
 from narwhal.engine.simulated.replies import json_encode
+from narwhal.engine.simulated.responses import Translator, as_chat
 from narwhal.engine.simulated.settings import Settings, SettingsError
 from narwhal.engine.simulated.tokenizer import decode, encode
 
@@ -60,6 +61,7 @@ class Server:
             "/detokenize": {"POST": self._detokenize},
             "/v1/completions": {"POST": self._generate},
             "/v1/chat/completions": {"POST": self._generate},
+            "/v1/responses": {"POST": self._respond},
             "/simulate/faults": {"GET": self._show_faults, "POST": self._add_fault, "DELETE": self._clear_faults},
         }
 
@@ -118,12 +120,26 @@ class Server:
             if source is not None:
                 engine.refuse_kv(source)
             raise
-        request_id = request.headers.get("x-request-id") or uuid.uuid4().hex
-        if settings.request_id_headers:
-            connection.extra_headers = b"x-request-id: " + request_id.encode("latin-1") + b"\r\n"
-        answer = Answer(asked, request_id, engine, connection)
+        request_id = self._request_id(connection, request)
+        self._start(Answer(asked, request_id, engine, connection), connection)
+
+    def _respond(self, connection: Connection, request: HttpRequest) -> None:
+        body = parse_body(request.body, request.headers.get("content-type", "application/json"))
+        asked = parse_ask(as_chat(body), chat=True, settings=self.settings, source=None)
+        self._check_capacity(None)
+        request_id = self._request_id(connection, request)
+        reader: Reader = Translator(connection, request_id, self.settings.model)
+        self._start(Answer(asked, request_id, self.engine, reader), connection)
+
+    def _start(self, answer: Answer, connection: Connection) -> None:
         connection.client = answer
         answer.start()
+
+    def _request_id(self, connection: Connection, request: HttpRequest) -> str:
+        request_id = request.headers.get("x-request-id") or uuid.uuid4().hex
+        if self.settings.request_id_headers:
+            connection.extra_headers = b"x-request-id: " + request_id.encode("latin-1") + b"\r\n"
+        return request_id
 
     def _check_capacity(self, leg: int | None) -> None:
         now = self._loop.time()
@@ -180,7 +196,7 @@ class Server:
         body = parse_body(request.body, request.headers.get("content-type", "application/json"))
         check_model(body, self.settings)
         prompt = body.get("prompt")
-        text = prompt if isinstance(prompt, str) else render_chat(body.get("messages"))
+        text = prompt if isinstance(prompt, str) else render_chat(body.get("messages"), body.get("tools"))
         tokens = encode(text)
         answer = {"count": len(tokens), "max_model_len": self.settings.max_model_len, "tokens": tokens}
         connection.reply(200, json_encode({**answer, "token_strs": None}))

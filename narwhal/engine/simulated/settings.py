@@ -42,6 +42,8 @@ class Settings:
     """How long running requests may go on after SIGTERM."""
     keep_alive_s: float = 5.0
     """How long an idle connection stays open."""
+    prompt_tokens_details: bool = False
+    """Tell in `usage` how many tokens of the prompt were cached."""
     request_id_headers: bool = False
     """Answer with the header X-Request-Id."""
     faults: tuple[str, ...] = ()
