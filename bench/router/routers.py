@@ -104,6 +104,7 @@ def running(name: str, mock: Mock) -> Iterator[Running]:
             argv = _ours(folder, mock, port, name)
         process = processes.start(argv, log, env=peers.OFFLINE)
         router = Running(name, port, process)
+        mock.set()  # at the pace of the last scene, warming it would take minutes
         _wait(router, log)
         yield router
     finally:

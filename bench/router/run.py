@@ -157,6 +157,7 @@ def main() -> int:
     """Measure, print, and write the page when everything was measured."""
     options = options_of(sys.argv[1:])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs behind it with SIGINT ignored
     began, load_before = time.monotonic(), os.getloadavg()[0]
     scenes = chosen(options.only)
     if not scenes:

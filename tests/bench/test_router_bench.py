@@ -1,6 +1,7 @@
 """The router bench: from samples to rows, its errors, and one scene played on real processes."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +106,23 @@ def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
 def test_too_many_files_are_an_error_with_a_next_step() -> None:
     with pytest.raises(tools.ToolError, match="ulimit -Hn 1000000000000"):
         processes.raise_file_limit(10**12)
+
+
+@pytest.mark.e2e
+def test_ctrl_c_ends_every_process() -> None:
+    argv = [sys.executable, str(ROOT / "bench" / "router" / "run.py"), "--rounds", "100", "--peer", "none"]
+    bench = subprocess.Popen([*argv, "--only", "client leaves"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    try:
+        assert bench.stderr is not None
+        assert b"round 1, client leaves" in bench.stderr.readline()
+        started = set(processes.tree(bench.pid)) - {bench.pid}
+        bench.send_signal(signal.SIGINT)
+        assert bench.wait(60) == 130
+        assert len(started) >= 2  # the engines and the router
+        assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+    finally:
+        bench.kill()
+        bench.wait()
 
 
 @pytest.mark.e2e

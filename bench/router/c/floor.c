@@ -111,18 +111,19 @@ static void release(struct conn *up) {
 static void ask_prefill(struct conn *client) {
   static const char handoff[] = ",\"kv_transfer_params\":{\"do_remote_decode\":true,\"do_remote_prefill\":false}}";
   struct buffer leg = {0};
-  const char *at = client->body, *end = client->body + client->body_bytes - 1, *found;
-  if ((found = after_key(at, end - at, "\"max_tokens\""))) {
-    put(&leg, at, found - at);
+  const char *body = client->body, *found;
+  size_t at = 0, bytes = client->body_bytes - 1;
+  if ((found = after_key(body, bytes, "\"max_tokens\""))) {
+    put(&leg, body, found - body);
     put(&leg, "1", 1);
-    at = found + strspn(found, "0123456789");
+    at = found - body + strspn(found, "0123456789");
   }
-  if ((found = after_key(at, end - at, "\"stream\"")) && *found == 't') {
-    put(&leg, at, found - at);
+  if ((found = after_key(body + at, bytes - at, "\"stream\"")) && *found == 't') {
+    put(&leg, body + at, found - (body + at));
     put(&leg, "false", 5);
-    at = found + 4;
+    at = found - body + 4;
   }
-  put(&leg, at, end > at ? end - at : 0);
+  put(&leg, body + at, bytes - at);
   put(&leg, handoff, sizeof handoff - 1);
   ask(client, LEG1, &leg);
   discard(&leg);
@@ -162,7 +163,7 @@ static void take_request(struct conn *c) {
     say(c, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", 40);
     return;
   }
-  if (!bytes) {
+  if (!bytes || bytes > 1 << 30) {
     drop(c);
     return;
   }
