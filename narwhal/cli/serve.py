@@ -14,8 +14,8 @@ _EXAMPLES = """examples:
   narwhal-serve --fleet /etc/narwhal/fleet.yaml --state-dir /var/lib/narwhal
 
 SIGTERM or Ctrl-C stops it: nothing new is accepted, running requests finish for serving.shutdown_s seconds;
-a second signal ends them. Exit codes: 0 stopped, 2 arguments or a fleet file that cannot be used, 4 it cannot
-listen."""
+a second signal ends them. SIGHUP reads the fleet file again, as narwhal reload does. Exit codes: 0 stopped,
+2 arguments or a fleet file that cannot be used, 4 it cannot listen."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -52,7 +52,8 @@ def _serve(fleet: str, state_dir: str | None) -> int:
     from narwhal.router import ServeError, serve
 
     try:
-        serve(open_fleet(Path(fleet)), state_dir=Path(state_dir) if state_dir else default_state_dir(os.environ))
+        file = Path(fleet)
+        serve(open_fleet(file), state_dir=Path(state_dir) if state_dir else default_state_dir(os.environ), file=file)
     except FleetError as error:
         problems = [Problem(f.id, f.message, f.file, f.line, f.column, f.field, f.hint) for f in error.findings]
         return _fail("unusable", *problems)

@@ -1,10 +1,11 @@
 """Floor repair: a role below its configured floor gets one engine per monitor pass, before anything else."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from narwhal.control import guards
 from narwhal.control.events import Role
-from narwhal.control.load import by_role
+from narwhal.control.load import by_role, role_of
 from narwhal.control.records import Guard
 from narwhal.control.state import Engine, Pool, Settings
 
@@ -30,6 +31,14 @@ def broken(pool: Pool, settings: Settings) -> Role | None:
     if prefill < settings.controller.min_prefill:
         return "prefill"
     return "decode" if decode < settings.controller.min_decode else None
+
+
+def emptied(pool: Pool, gone: Collection[str]) -> Role | None:
+    """The role whose last live engine is among those that go; None: each role keeps one, or had none."""
+    for engines in by_role(pool):
+        if engines and all(engine.id in gone for engine in engines):
+            return role_of(engines[0])
+    return None
 
 
 def repair(pool: Pool, settings: Settings, t: float) -> Repair | None:

@@ -2,7 +2,7 @@
 
 from narwhal.diagnose.client import AddressError, AdminClient, RefusedError, UnreachableError
 from narwhal.diagnose.find import NoRouterError, NoTokenError, find_router
-from narwhal.diagnose.words import explain, refusal, status_lines
+from narwhal.diagnose.words import explain, refusal, reload_lines, status_lines
 
 __all__ = [
     "AddressError",
@@ -14,5 +14,6 @@ __all__ = [
     "explain",
     "find_router",
     "refusal",
+    "reload_lines",
     "status_lines",
 ]

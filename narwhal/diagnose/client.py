@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 from narwhal.fleet.places import reachable
 
 Json = dict[str, Any]
+RELOAD_S = 60.0
+"""How long a router may take to read its fleet file again, the reloads before included."""
 
 
 class AddressError(Exception):
@@ -97,13 +99,18 @@ class AdminClient:
         """Ask two engines to exchange roles; the answer is the `Decision`."""
         return self._ask("POST", "/narwhal/swap", {"a": a, "b": b})
 
-    def _ask(self, method: str, path: str, body: Json | None = None) -> Json:
+    def reload(self, *, check: bool) -> Json:
+        """Have the fleet file read again; the answer is the `Reload` document. `check`: change nothing."""
+        return self._ask("POST", "/narwhal/reload", {"check": check}, timeout_s=RELOAD_S)
+
+    def _ask(self, method: str, path: str, body: Json | None = None, *, timeout_s: float = 0.0) -> Json:
         headers = {"Accept": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         if body is not None:
             headers["Content-Type"] = "application/json"
         connection = self._connection()
+        connection.timeout = timeout_s or self._timeout_s
         try:
             connection.request(method, path, body=None if body is None else json.dumps(body), headers=headers)
             answer = connection.getresponse()

@@ -1,5 +1,6 @@
 """Router state and decisions in words and numbers, for a terminal."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -85,6 +86,34 @@ def refusal(decision: Json, hold_reason: str = "") -> str:
     """Why a decision moved nothing: what held it, in words, else its reason."""
     held = [guard_words(guard, decision, hold_reason) for guard in decision["guards"] if not guard["passed"]]
     return "; ".join(held) or str(decision["reason"])
+
+
+def reload_lines(document: Json) -> list[str]:
+    """The `Reload` document as lists: what is in force now, what needs a restart, what means nothing here."""
+    titles = {
+        "applied": "would be applied" if document["check"] else "applied",
+        "restart": "needs a restart",
+        "no_effect": "has no effect on what runs",
+    }
+    lines: list[str] = []
+    for part, title in titles.items():
+        rows = document[part]
+        if rows:
+            width = max(len(row["path"]) for row in rows)
+            lines += [f"{title}:", *(f"  {row['path']:<{width}}  {_change(row)}" for row in rows)]
+    return lines or ["nothing has changed"]
+
+
+def _change(row: Json) -> str:
+    old, new = (_value(row[side]) for side in ("old", "new"))
+    said = [f"{old} → {new}", f"restart: {row['needs']}" if row["needs"] else "", row["note"]]
+    return "; ".join(filter(None, said))
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "–" if value is None else json.dumps(value, ensure_ascii=False) if isinstance(value, list) else str(value)
 
 
 def guard_words(guard: Json, decision: Json, hold_reason: str = "") -> str:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -14,6 +14,7 @@ from narwhal.control.records import Decision
 from narwhal.router.callers import Refusal, Rule, cross_site, lacking
 from narwhal.router.http import Connection, Incoming
 from narwhal.router.metrics import Collector
+from narwhal.router.reload import Reload
 from narwhal.router.replies import error_body
 from narwhal.router.state import ready
 from narwhal.router.tokens import Caller
@@ -40,6 +41,17 @@ class _Move(msgspec.Struct, forbid_unknown_fields=True):
 class _Swap(msgspec.Struct, forbid_unknown_fields=True):
     a: str
     b: str
+
+
+class _Reload(msgspec.Struct, forbid_unknown_fields=True):
+    check: bool = False
+
+
+class Reloading(Protocol):
+    """Reads the fleet file again, and says later what came of it."""
+
+    def __call__(self, *, by: str, check: bool, done: Callable[[Reload], None]) -> None:
+        """Begin; `done` is told the outcome."""
 
 
 class Door:
@@ -69,6 +81,8 @@ class Admin:
     def __init__(self, shell: "Shell", state: Callable[[], dict[str, Any]]) -> None:
         self.shell = shell
         self.connections: set[Connection] = set()
+        self.reload: Reloading | None = None
+        """What `/narwhal/reload` does."""
         self.refused = 0
         """Requests of callers that may not ask what they asked."""
         self._state = state
@@ -85,11 +99,12 @@ class Admin:
             "/narwhal/moves": self._moves,
             "/narwhal/decisions": self._decisions,
         }
-        self._posts: dict[str, tuple[Any, Callable[[Any], e.AnyEvent]]] = {
+        self._posts: dict[str, tuple[Any, Callable[[Any], e.AnyEvent] | None]] = {
             "/narwhal/hold": (_Hold, lambda b: e.HoldSet(shell.now(), True, b.reason)),
             "/narwhal/unhold": (_Nothing, lambda b: e.HoldSet(shell.now(), False)),
             "/narwhal/move": (_Move, lambda b: e.MoveRequested(shell.now(), b.engine, b.role)),
             "/narwhal/swap": (_Swap, lambda b: e.SwapRequested(shell.now(), b.a, b.b)),
+            "/narwhal/reload": (_Reload, None),
         }
 
     def collect(self) -> Iterable[Any]:
@@ -118,7 +133,7 @@ class Admin:
             self._gets[request.path](connection, request)
         else:
             log.info("%s asks for %s", caller.name, request.path)
-            self._post(connection, request)
+            self._post(connection, request, caller)
 
     def _ready(self, connection: Connection, request: Incoming) -> None:
         reason = "stopping" if self.shell.draining else ready(self.shell)
@@ -141,12 +156,15 @@ class Admin:
         body = {"apiVersion": "narwhal/v1", "kind": "Decisions", "decisions": kept}
         connection.respond(200, msgspec.json.encode(body))
 
-    def _post(self, connection: Connection, request: Incoming) -> None:
+    def _post(self, connection: Connection, request: Incoming, caller: Caller) -> None:
         kind, make = self._posts[request.path]
         try:
             body = msgspec.json.decode(request.body or b"{}", type=kind)
         except (msgspec.DecodeError, RecursionError) as error:
             connection.respond(400, error_body(400, f"the body is not what {request.path} takes: {error}"))
+            return
+        if make is None:
+            self._start_reload(connection, body, caller)
             return
         unknown = [name for name in _engines_named(body) if name not in self.shell.control.pool.engines]
         if unknown:
@@ -156,6 +174,14 @@ class Admin:
         commands = self.shell.feed(make(body))
         decision = next((k.decision for k in commands if isinstance(k, c.Decided)), None)
         connection.respond(_status(decision), msgspec.json.encode(decision if decision else self._hold_state()))
+
+    def _start_reload(self, connection: Connection, body: _Reload, caller: Caller) -> None:
+        assert self.reload is not None
+
+        def done(outcome: Reload) -> None:
+            connection.respond(409 if outcome.errors else 200, msgspec.json.encode(outcome))
+
+        self.reload(by=caller.name, check=body.check, done=done)
 
     def _hold_state(self) -> dict[str, Any]:
         pool = self.shell.control.pool

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from narwhal.fleet.model import Fleet
 from narwhal.router.door import RefusedError, parse
 from narwhal.router.http import Connection, Incoming
 from narwhal.router.replies import error_body
@@ -26,16 +27,20 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 class Gateway:
     """The client listener: what engines serve, models, health."""
 
-    def __init__(self, shell: "Shell", model: str, *, max_body: int, max_head: int, media_hosts: list[str]) -> None:
+    def __init__(self, shell: "Shell", fleet: Fleet) -> None:
         self.shell = shell
-        self.model = model
-        self.max_body = max_body
-        self.max_head = max_head
+        self.model = model = fleet.model.name
         self.connections: set[Connection] = set()
-        self._media_hosts = frozenset(host.lower() for host in media_hosts)
+        self.retune(fleet)
         self._prefix = os.urandom(6).hex().encode()
         self._count = 0
         self._model_card = {"id": model, "object": "model", "created": int(time.time()), "owned_by": "narwhal"}
+
+    def retune(self, fleet: Fleet) -> None:
+        """Have a fleet file's limits for what arrives from now on."""
+        serving = fleet.serving
+        self.max_body, self.max_head = serving.max_body_bytes, serving.max_header_bytes
+        self._media_hosts = frozenset(host.lower() for host in serving.media_hosts)
 
     def handle(self, connection: Connection, request: Incoming) -> None:
         """Answer one request."""

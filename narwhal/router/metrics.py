@@ -51,6 +51,7 @@ class Metrics:
         self.moves = {"prefill": 0, "decode": 0}
         self.changes: dict[str, int] = {}
         self.decisions: dict[str, int] = {}
+        self.reloads = {"applied": 0, "failed": 0}
 
     def ended(self, outcome: str, code: str, ttft_s: float | None, tpot_s: float | None, tokens: int) -> None:
         """A request is over."""
@@ -176,4 +177,8 @@ def _router(shell: Any) -> Iterable[Any]:
     yield GaugeMetricFamily(
         "narwhal_journal_degraded", "1 while the journal cannot be written.", value=float(bool(shell.journal.error))
     )
+    reloads = CounterMetricFamily("narwhal_reloads", "Reloads of the fleet file, by outcome.", labels=["outcome"])
+    for outcome, number in shell.metrics.reloads.items():
+        reloads.add_metric([outcome], number)
+    yield reloads
     yield InfoMetricFamily("narwhal_build", "Version of the router.", value={"version": narwhal.__version__})

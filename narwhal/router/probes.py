@@ -49,12 +49,12 @@ async def get(pool: Pool, path: str, timeout_s: float) -> tuple[int, bytes]:
 
 
 class Probes:
-    """One task an engine, kept until `stop`."""
+    """One task an engine, kept until `forget` or `stop`. `interval_s` and `timeout_s` may be changed meanwhile."""
 
     def __init__(self, shell: "Shell", interval_s: float, timeout_s: float) -> None:
+        self.interval_s = interval_s
+        self.timeout_s = timeout_s
         self._shell = shell
-        self._interval_s = interval_s
-        self._timeout_s = timeout_s
         self._wake: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._told: dict[str, tuple[str, str]] = {}
@@ -64,6 +64,12 @@ class Probes:
         """Look at an engine from now on."""
         self._wake[engine] = asyncio.Event()
         self._tasks[engine] = self._shell.loop.create_task(self._run(engine))
+
+    def forget(self, engine: str) -> None:
+        """Look at an engine no more."""
+        del self._wake[engine]
+        self._told.pop(engine, None)
+        self._tasks.pop(engine).cancel()
 
     def now(self, engine: str) -> None:
         """Look at it ahead of its turn."""
@@ -85,11 +91,11 @@ class Probes:
             except Exception as error:  # one look that goes wrong must not be the last
                 self._shell.loop.call_exception_handler({"message": f"looking at {engine}", "exception": error})
             try:
-                async with asyncio.timeout(self._interval_s):
+                async with asyncio.timeout(self.interval_s):
                     await wake.wait()
             except TimeoutError:
                 continue
-            await asyncio.sleep(min(0.05, self._interval_s))  # many failed legs ask for one look
+            await asyncio.sleep(min(0.05, self.interval_s))  # many failed legs ask for one look
 
     async def _look(self, engine: str) -> None:
         shell = self._shell
@@ -111,17 +117,17 @@ class Probes:
     async def _read(self, engine: str) -> tuple[int, EngineMetrics | None, str]:
         """Ask an engine: the status of the first page that is not 200, its metrics, its generation."""
         pool, dialect = self._shell.pools[engine], self._shell.dialect
-        status, _ = await get(pool, "/health", self._timeout_s)
+        status, _ = await get(pool, "/health", self.timeout_s)
         if status != 200:
             return status, None, ""
-        status, page = await get(pool, "/metrics", self._timeout_s)
+        status, page = await get(pool, "/metrics", self.timeout_s)
         if status != 200:
             return status, None, ""
         seen = dialect.metrics(page.decode("utf-8", "replace"))
         started_at = seen.started_at if seen else ""
         known = self._told.get(engine)
         if known is None or not started_at or known[0] != started_at:  # names cannot change within a life
-            status, page = await get(pool, "/v1/models", self._timeout_s)
+            status, page = await get(pool, "/v1/models", self.timeout_s)
             if status not in (200, 404):
                 return status, None, ""
             known = self._told[engine] = started_at, dialect.generation(page)

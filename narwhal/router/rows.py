@@ -63,4 +63,21 @@ class StartRow(msgspec.Struct, frozen=True, tag="start"):
     """Of the rows that follow."""
 
 
-AnyRow = RequestRow | ChangeRow | DecisionRow | StartRow
+class ReloadRow(msgspec.Struct, frozen=True, tag="reload"):
+    """The fleet file was read again and applied. Paths, no values: they may be addresses."""
+
+    t: float
+    utc: str
+    by: str
+    """`SIGHUP`, or who asked by the admin listener."""
+    before: str
+    """Digest of the fleet file as it was read last."""
+    digest: str
+    """Digest of the fleet file as it was read now."""
+    applied: list[str]
+    """Fields and engines that changed."""
+    restart: list[str]
+    """Fields that only a restart can change."""
+
+
+AnyRow = RequestRow | ChangeRow | DecisionRow | StartRow | ReloadRow

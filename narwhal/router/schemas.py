@@ -1,7 +1,8 @@
 """Generating the schemas of what the router writes and answers: `python -m narwhal.router.schemas`.
 
 `journal` and `events` are one line each of the files of those names, `moves` is what `/narwhal/moves` and
-`/narwhal/decisions` answer. `router-state` is written by hand. A test compares the files with what is generated here.
+`/narwhal/decisions` answer, `reload` what `/narwhal/reload` does. `router-state` is written by hand. A test compares
+the files with what is generated here.
 """
 
 import json
@@ -13,6 +14,7 @@ from narwhal.control.events import AnyEvent
 from narwhal.control.records import Decision
 from narwhal.control.snapshot import LinesLost, Snapshot
 from narwhal.documents import data_path, write_atomically
+from narwhal.router.reload import Reload
 from narwhal.router.rows import AnyRow
 
 
@@ -46,6 +48,7 @@ TITLES = {
     "journal": "JournalRow",
     "events": "EventLine",
     "moves": "Moves",
+    "reload": "Reload",
 }
 
 
@@ -64,6 +67,8 @@ def render(name: str) -> str:
             other = _schema(line)
             body["$defs"] |= other["$defs"]
             body["anyOf"].append({"$ref": other["$ref"]})
+    elif name == "reload":
+        body = _schema(Reload)
     else:
         body, decisions = _schema(Moves), _schema(Decisions)
         body = {

@@ -9,27 +9,26 @@ import resource
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-import msgspec
 import uvloop
 
 import narwhal
-from narwhal.control import Curves, Settings
-from narwhal.control.events import EngineJoined
-from narwhal.fleet import load_profile
+from narwhal.fleet import Profile
 from narwhal.fleet.expanded import Expanded, RouterSpec
-from narwhal.fleet.model import SimulatedRuntime
 from narwhal.router.admin import Admin
 from narwhal.router.errors import ServeError
 from narwhal.router.gateway import Gateway
 from narwhal.router.http import Connection
 from narwhal.router.journal import Journal, utc_now
 from narwhal.router.listeners import Listeners, open_listeners
+from narwhal.router.members import Members, fleet_profile
 from narwhal.router.metrics import Metrics
 from narwhal.router.probes import Probes
-from narwhal.router.reach import Reach, engine_reach
+from narwhal.router.reach import engine_reach
+from narwhal.router.reloader import Reloader, fleet_settings
 from narwhal.router.rows import StartRow
 from narwhal.router.shell import Shell
 from narwhal.router.state import router_state
@@ -47,14 +46,19 @@ FLUSH_S = 1.0
 """How long the last bytes may take to leave, in seconds."""
 
 
-def serve(expanded: Expanded, *, state_dir: Path) -> None:
-    """Run the primary router of a fleet until SIGTERM or SIGINT. Raises `ServeError` when it cannot listen."""
+def serve(expanded: Expanded, *, state_dir: Path, file: Path | None = None) -> None:
+    """Run the primary router of a fleet until SIGTERM or SIGINT; SIGHUP reads `file` again.
+
+    Raises `ServeError` when it cannot listen, `ProfileError` when the engines' profile cannot be used.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # one that comes before the start is over must not end it
     _log_to_stderr(expanded.fleet.observability.log_level)
     _refuse_what_is_not_served(expanded)
     _warn_of_what_has_no_effect(expanded)
     _raise_file_limit()
+    profile = fleet_profile(expanded.fleet)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_Process(expanded, state_dir).run())
+        runner.run(_Process(expanded, profile, state_dir, file).run())
 
 
 def _log_to_stderr(level: str) -> None:
@@ -66,34 +70,34 @@ def _log_to_stderr(level: str) -> None:
 class _Process:
     """One router process."""
 
-    def __init__(self, expanded: Expanded, state_dir: Path) -> None:
+    def __init__(self, expanded: Expanded, profile: Profile, state_dir: Path, file: Path | None) -> None:
         self.expanded = expanded
+        self.profile = profile
         self.fleet = expanded.fleet
         self.router: RouterSpec = expanded.routers[0]
         self.state_dir = state_dir
+        self.file = None if file is None else file.absolute()
 
     async def run(self) -> None:
         """Serve until told to stop."""
         fleet, loop = self.fleet, asyncio.get_running_loop()
         reach = engine_reach(self.expanded)
         journal = self._journal()
-        shell = Shell(_settings(self.expanded), loop, journal, Metrics())
+        shell = Shell(fleet_settings(fleet), loop, journal, Metrics())
         started_t = shell.now()
         self._begin_journal(journal, started_t)
         probes = Probes(shell, fleet.recovery.probe_interval_s, fleet.recovery.probe_timeout_s)
         shell.probe = probes.now
-        urls = {engine.id: engine.url for engine in self.expanded.engines}
-        gateway = Gateway(
-            shell,
-            fleet.model.name,
-            max_body=fleet.serving.max_body_bytes,
-            max_head=fleet.serving.max_header_bytes,
-            media_hosts=fleet.serving.media_hosts,
-        )
-        state = lambda: router_state(shell, fleet.metadata.name, fleet.model.name, urls, started_t)  # noqa: E731
+        members = Members(shell, probes, reach)
+        gateway = Gateway(shell, fleet)
+        state = lambda: router_state(shell, fleet.metadata.name, fleet.model.name, members.urls, started_t)  # noqa: E731
         admin = Admin(shell, state)
         listeners = await open_listeners(self.expanded, self.state_dir, gateway, admin)
-        self._join_engines(shell, probes, reach)
+        reloader = Reloader(self.file, self.expanded, shell, members, probes, gateway, listeners)
+        admin.reload = reloader.start
+        members.use_profile(fleet, self.profile)
+        for engine in self.expanded.engines:
+            members.join(engine)
         shell.begin()
         shell.every(CERTIFICATES_S, listeners.check_certificates)
         shell.every(HOUSEKEEPING_S, lambda: _keep_house(shell, gateway.connections, admin.connections))
@@ -110,10 +114,13 @@ class _Process:
             *(fleet.metadata.name, router.port, router.admin_port, engines, os.getpid()),
         )
         notify("READY=1")
+        loop.add_signal_handler(signal.SIGHUP, _reload, reloader)
         await _until_told(loop)
-        log.info("stopping: %d requests may finish within %g s", len(shell.exchanges), fleet.serving.shutdown_s)
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        shutdown_s = shell.settings.serving.shutdown_s
+        log.info("stopping: %d requests may finish within %g s", len(shell.exchanges), shutdown_s)
         notify("STOPPING=1")
-        await _stop(shell, gateway, listeners, fleet.serving.shutdown_s, loop)
+        await _stop(shell, gateway, listeners, shutdown_s, loop)
         await probes.stop()
         shell.stop()
         for connection in list(admin.connections):
@@ -128,21 +135,7 @@ class _Process:
     def _begin_journal(self, journal: Journal, started_t: float) -> None:
         fleet = self.fleet
         journal.row(StartRow(started_t, utc_now(), fleet.metadata.name, narwhal.__version__))
-        journal.begin_events(started_t, {"type": "Settings", **_settings(self.expanded).document()})
-
-    def _join_engines(self, shell: Shell, probes: Probes, reach: Reach) -> None:
-        runtime = self.fleet.engines.runtime
-        name = runtime.profile if isinstance(runtime, SimulatedRuntime) else self.fleet.profiles.prior
-        curves = _curves(self.expanded, Curves.from_profile(load_profile(name)))
-        for engine in self.expanded.engines:
-            shell.pools[engine.id] = reach.pool(shell.loop, engine)
-            measured = isinstance(runtime, SimulatedRuntime)
-            shell.feed(
-                EngineJoined(
-                    shell.now(), engine.id, engine.role, curves, measured, engine.pin, "", engine.shared_device or ""
-                )
-            )
-            probes.watch(engine.id)
+        journal.begin_events(started_t, {"type": "Settings", **fleet_settings(fleet).document()})
 
 
 def _keep_house(shell: Shell, *open_ones: set[Connection]) -> None:
@@ -183,24 +176,10 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _settings(expanded: Expanded) -> Settings:
-    fleet = expanded.fleet
-    return Settings(fleet.slo, fleet.serving, fleet.controller, fleet.recovery, fleet.engines.kv_lease_s)
-
-
-def _curves(expanded: Expanded, base: Curves) -> Curves:
-    """The profile's curves, at the simulated speed, with the limits that the fleet file sets."""
-    engines = expanded.fleet.engines
-    speed = engines.runtime.speed if isinstance(engines.runtime, SimulatedRuntime) else 1.0
-    times = ("t_min_s", "a_s", "b_s", "c_s", "d0_s", "d1_s", "d2_s", "transfer_t0_s")
-    scaled = {name: getattr(base, name) / speed for name in times}
-    return msgspec.structs.replace(
-        base,
-        **scaled,
-        transfer_bytes_per_s=base.transfer_bytes_per_s * speed,
-        max_num_seqs=engines.max_num_seqs,
-        chunk_tokens=engines.max_num_batched_tokens,
-    )
+def _reload(reloader: Reloader) -> None:
+    """SIGHUP. systemd is told when it begins and ends (`Type=notify-reload`)."""
+    notify(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+    reloader.start(by="SIGHUP", check=False, done=lambda outcome: notify("READY=1"))
 
 
 async def _until_told(loop: asyncio.AbstractEventLoop) -> None:

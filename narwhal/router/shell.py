@@ -29,8 +29,6 @@ TOKENS_S = 0.25
 """How often tokens are reported to control and stalled streams are looked for."""
 TICK_S = 0.25
 DECISIONS_KEPT = 256
-LOST = ("ejected", "left")
-"""Changes of an engine that an operator is warned of."""
 log = logging.getLogger("narwhal.router")
 
 
@@ -39,8 +37,9 @@ class Shell:
 
     def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop, journal: Journal, metrics: Metrics) -> None:
         self.loop = loop
-        self.settings = settings
         self.control = Control(settings)
+        self.settings = self.control.settings
+        """Those that are in force."""
         self.journal = journal
         journal.snapshot = self._snapshot
         self.metrics = metrics
@@ -54,6 +53,8 @@ class Shell:
         self.recent: deque[tuple[float, bool]] = deque()
         """(end, within both targets) of offered requests in the last minute."""
         self.probe: Callable[[str], None] = lambda engine: None
+        self.left: Callable[[str], None] = lambda engine: None
+        """Told of an engine that control let go."""
         self.draining = False
         self._tokens_per_byte = 0.25
         self._events: deque[e.AnyEvent] = deque()
@@ -304,8 +305,10 @@ class Shell:
     def _engine_changed(self, command: c.EngineChanged) -> None:
         self.metrics.changes[command.change] = self.metrics.changes.get(command.change, 0) + 1
         self.journal.row(ChangeRow(self.now(), command.engine, command.change, command.reason))
-        level = logging.WARNING if command.change in LOST else logging.INFO
+        level = logging.WARNING if command.change == "ejected" else logging.INFO
         log.log(level, "%s %s: %s", command.engine, command.change, command.reason)
+        if command.change == "left":
+            self.left(command.engine)
 
     def _decided(self, command: c.Decided) -> None:
         self.decisions.append(command.decision)

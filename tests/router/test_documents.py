@@ -44,6 +44,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
         assert send("POST", "/narwhal/hold", {"reason": "a test"}, admin=True)[0] == 200
         assert send("POST", "/narwhal/swap", swap, admin=True)[0] == 409
         assert send("POST", "/narwhal/unhold", {}, admin=True)[0] == 200
+        assert send("POST", "/narwhal/reload", {}, admin=True)[0] == 200
         with router.connect() as sock:
             sock.sendall(post({"prompt": "x", "max_tokens": 3, "n": 2}))
             read_until(sock, b"}}")

@@ -1,5 +1,7 @@
 """The whole fleet file."""
 
+import hashlib
+import json
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -43,3 +45,8 @@ class Fleet(Document):
     """Engine speeds."""
     observability: Observability = Field(default_factory=Observability)
     """Journal and logs."""
+
+    def digest(self) -> str:
+        """SHA-256 of what the file says; comments, order of keys and spelled-out defaults make no difference."""
+        text = json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True)
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

@@ -53,6 +53,8 @@ class Serving(Model):
     """Hosts that a client's media URLs may name."""
     shutdown_s: Seconds = 30.0
     """How long running requests may finish after SIGTERM, in seconds."""
+    drain_s: Seconds = 600.0
+    """How long running requests may finish on an engine that a reload takes out of the fleet, in seconds."""
 
 
 class Recovery(Model):
