@@ -1,5 +1,6 @@
 """Where one chunk ends and the next begins, in a chunked answer that is relayed as it comes."""
 
+import re
 from functools import lru_cache
 
 LINE = 1024
@@ -9,6 +10,9 @@ MAX_CHUNK = 8 << 20
 MAX_TRAILERS = 65536
 _USAGE = b'"usage":{'
 _DONE = b"data: [DONE]\n\n\r\n"
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?[ \t]*")
+_TRAILERS = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*\r\n)*")
+"""Both are relayed as they are, so a client's reader must understand them."""
 
 
 class ChunkError(Exception):
@@ -98,6 +102,8 @@ class ChunkTracker:
                 raise ChunkError("trailers are too long")
             self._missing = 1
             return position
+        if _TRAILERS.fullmatch(data, line_end + 2, stop + 2) is None:
+            raise ChunkError("trailers are malformed")
         self.done = True
         return stop + 4
 
@@ -105,14 +111,10 @@ class ChunkTracker:
 @lru_cache(4096)  # the sizes of an engine's chunks are few
 def _length(line: bytes) -> int:
     """The size in a size line, in bytes. Raises `ChunkError`."""
-    digits = line if line.isalnum() else line.partition(b";")[0].strip()
-    try:
-        if digits.isalnum() and b"x" not in digits and b"X" not in digits:
-            length = int(digits, 16)
-            if length <= MAX_CHUNK:
-                return length
-    except ValueError:
-        pass
+    found = _SIZE.fullmatch(line)
+    length = int(found.group(1), 16) if found is not None else MAX_CHUNK + 1
+    if length <= MAX_CHUNK:
+        return length
     raise ChunkError(f"not a chunk size, or too large: {line[:32]!r}")
 
 

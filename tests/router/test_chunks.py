@@ -77,7 +77,26 @@ def test_garbage_is_refused_or_held_but_never_passed_on_as_more_than_came(data: 
     assert data.startswith(passed)
 
 
-@pytest.mark.parametrize("line", [b"g", b"-1", b"+1", b"0x5", b"1_0", b"", b" ", b"5 5", b"%x" % (MAX_CHUNK + 1)])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"5\n",
+        b"5\x0b",
+        b"5;\na",
+        b"5;a\rb",
+        b" 5",
+        b"5\0",
+        b"g",
+        b"-1",
+        b"+1",
+        b"0x5",
+        b"1_0",
+        b"",
+        b" ",
+        b"5 5",
+        b"%x" % (MAX_CHUNK + 1),
+    ],
+)
 def test_a_size_line_is_hexadecimal_digits_and_nothing_else(line: bytes) -> None:
     with pytest.raises(ChunkError):
         ChunkTracker().feed(line + b"\r\nabcde\r\n")
@@ -93,6 +112,13 @@ def test_a_size_line_and_trailers_have_a_limit() -> None:
         ChunkTracker().feed(b"1;" + b"a" * 2000)
     with pytest.raises(ChunkError):
         ChunkTracker().feed(b"0\r\n" + b"a: b\r\n" * 20000)
+
+
+@pytest.mark.parametrize("trailers", [b"a\r\n", b"a : b\r\n", b"a: b\nc: d\r\n", b" a: b\r\n", b"a: \0\r\n"])
+def test_trailers_are_header_lines(trailers: bytes) -> None:
+    """They are relayed, so a client must understand them."""
+    with pytest.raises(ChunkError):
+        ChunkTracker().feed(token(" a") + b"0\r\n" + trailers + b"\r\n")
 
 
 def test_bytes_after_the_end_are_noticed_and_not_passed() -> None:
