@@ -26,6 +26,7 @@ class SettingsLine(msgspec.Struct, frozen=True, tag_field="type", tag="Settings"
     controller: dict[str, Any]
     recovery: dict[str, Any]
     kv_lease_s: float
+    tenants: list[dict[str, Any]]
 
 
 class Moves(msgspec.Struct, frozen=True):
