@@ -90,7 +90,10 @@ def _ahead(pool: Pool, request: Request) -> Ahead:
 
 
 def _trusted(pool: Pool) -> bool:
-    return all(engine.known for engine in pool.prefill)
+    for engine in pool.prefill:  # noqa: SIM110  a generator would cost more than what it looks at
+        if not engine.known:
+            return False
+    return True
 
 
 def _refuse_ttft(pool: Pool, settings: Settings, t: float, request: Request) -> Refusal | None:

@@ -4,7 +4,7 @@ Each charge has one release, and a request carries what it was charged with, so 
 whatever happens in between (a property test adds them up again).
 """
 
-from narwhal.control.state import Engine, Pool, Request
+from narwhal.control.state import Engine, Phase, Pool, Request
 
 
 def charge_prefill(engine: Engine, request: Request, t: float) -> None:
@@ -40,8 +40,8 @@ def charge_decode(engine: Engine, request: Request, t: float) -> None:
 
 def release_decode(pool: Pool, request: Request) -> None:
     """Take the stream off its engine."""
-    engine = pool.engines.get(request.decode_engine)
-    if engine is not None and request.decode_engine:
+    engine = pool.engines.get(request.decode_engine) if request.decode_engine else None
+    if engine is not None:
         engine.streams -= 1
         engine.kv_tokens -= request.kv_tokens
     request.decode_engine = ""
@@ -72,6 +72,9 @@ def enqueue(pool: Pool, request: Request, *, front: bool = False) -> None:
 
 def dequeue(pool: Pool, request: Request, *, served: bool) -> None:
     """Take a request out of the queue: because an engine has it now (`served`), or because it is over."""
+    if request.phase is Phase.NEW:  # it never was in
+        pool.queue.pass_by(request.share)
+        return
     if served:
         pool.queue.take(request)
     else:

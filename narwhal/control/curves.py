@@ -52,8 +52,9 @@ class Curves(msgspec.Struct, frozen=True):
         The cached form charges the difference of the whole prompt and its prefix, so attention over the prefix is
         still paid for.
         """
-        n, k = prompt_tokens, min(cached_tokens, prompt_tokens)
-        return max(self.t_min_s, self.a_s + self.b_s * (n - k) + self.c_s * (n * n - k * k))
+        n, k = prompt_tokens, cached_tokens if cached_tokens < prompt_tokens else prompt_tokens
+        seconds = self.a_s + self.b_s * (n - k) + self.c_s * (n * n - k * k)
+        return seconds if seconds > self.t_min_s else self.t_min_s
 
     def interval_s(self, requests: int, kv_tokens: int) -> float:
         """Seconds between two tokens of each stream, for a batch of `requests` that holds `kv_tokens` of KV."""
@@ -69,7 +70,7 @@ class Curves(msgspec.Struct, frozen=True):
         The term of the target is left out where the empty interval exceeds it already (a validation error in a
         fleet file with profiles): no split would help.
         """
-        return max(self._terms(streams, kv_tokens, tpot_s))
+        return max(*self._terms(streams, kv_tokens, tpot_s))
 
     def share(self, streams: float, kv_tokens: float, own_kv_tokens: float, tpot_s: float) -> float:
         """What one stream with `own_kv_tokens` adds, in the term that binds a batch of `streams` and `kv_tokens`."""

@@ -58,7 +58,19 @@ class Lifecycle:
         request.expected_tokens = share.account.expected_tokens(request.prompt_tokens, request.max_tokens)
         share.account.begin(request.expected_tokens)
         self.pool.requests[request.id] = request
-        return self._enqueue(request, event.t)
+        return self._enqueue(request, event.t) if self.pool.queue else self._place_new(request, event.t)
+
+    def _place_new(self, request: Request, t: float) -> list[AnyCommand]:
+        """Nothing waits, so a request need not wait either: it passes the queue by if an engine has room."""
+        command = self._place(request, t)
+        if command is not None:
+            return [command]
+        request.phase = Phase.QUEUED
+        charges.enqueue(self.pool, request)
+        return [self._wait(request, t)]
+
+    def _wait(self, request: Request, t: float) -> Wait:
+        return Wait(request.id, "queue", t + self.settings.serving.queue.max_wait_s)
 
     def is_late(self, number: int, t: float, commands: list[AnyCommand]) -> bool:
         """Whether a request that just arrived will miss its TTFT target: it was refused for that, or waits too long."""
@@ -80,13 +92,15 @@ class Lifecycle:
         charges.enqueue(self.pool, request, front=front)
         commands = self.dispatch(t)
         if request.phase is Phase.QUEUED and request.id in self.pool.requests:
-            commands.append(Wait(request.id, "queue", t + self.settings.serving.queue.max_wait_s))
+            commands.append(self._wait(request, t))
         return commands
 
     def dispatch(self, t: float) -> list[AnyCommand]:
         """Place waiting prompts, in the queue's order, while an engine has room for the next."""
-        commands: list[AnyCommand] = []
         queue = self.pool.queue
+        if not queue:
+            return []
+        commands: list[AnyCommand] = []
         set_aside: list[Request] = []  # retried requests whose remaining engines are busy do not block the others
         while (request := queue.head()) is not None:
             command = self._place(request, t)
@@ -121,7 +135,7 @@ class Lifecycle:
         engine = placement.choose_prefill(self.pool, self.settings, t, request)
         if engine is None:
             return None
-        if not any(other.fingerprint == engine.fingerprint for other in self.pool.decode):
+        if engine.fingerprint not in self.pool.decode_fingerprints:
             return self._start_whole(request, engine, t)  # a cohort of one serves both legs itself
         charges.dequeue(self.pool, request, served=True)
         charges.charge_prefill(engine, request, t)
@@ -132,7 +146,7 @@ class Lifecycle:
         return self.pool.prefill + self.pool.decode if request.whole or not splits else self.pool.prefill
 
     def _start_whole(self, request: Request, engine: Engine, t: float) -> StartWhole:
-        if request.phase is Phase.QUEUED:
+        if request.phase in (Phase.QUEUED, Phase.NEW):
             charges.dequeue(self.pool, request, served=True)
             charges.charge_prefill(engine, request, t)
         charges.charge_decode(engine, request, t)
@@ -168,7 +182,7 @@ class Lifecycle:
             self.pool.seats.push(request)
             until = request.prefilled_t + max(self.settings.kv_lease_s / 2 - SEAT_MARGIN_S, 0.0)
             commands.append(Wait(request.id, "seat", until))
-        return commands + self.dispatch(event.t)
+        return commands + self.dispatch(event.t) if self.pool.queue else commands
 
     def _seat(self, request: Request, t: float, *, full: bool = False) -> list[AnyCommand]:
         """Start leg 2 if there is a seat. After half the lease the handoff is worthless: prefill again."""
@@ -193,8 +207,10 @@ class Lifecycle:
 
     def fill_seats(self, t: float) -> list[AnyCommand]:
         """Start leg 2 of handoffs that wait, in their queue's order, while there are seats."""
-        commands: list[AnyCommand] = []
         seats = self.pool.seats
+        if not seats:
+            return []
+        commands: list[AnyCommand] = []
         while (request := seats.head()) is not None:
             started = self._seat(request, t)
             if not started:
@@ -205,7 +221,7 @@ class Lifecycle:
 
     def _count_entry(self, request: Request, t: float) -> None:
         """Tell demand that a stream finished prefill, by its share of a decode engine in the binding term."""
-        engine = self.pool.engines.get(request.decode_engine) or next(iter(self.pool.decode), None)
+        engine = self.pool.engines.get(request.decode_engine) or (self.pool.decode[0] if self.pool.decode else None)
         if engine is not None:
             request.occupancy = engine.share(request.prompt_tokens, self.settings.slo.tpot_s)
         self.demand.entered_decode(t, request.occupancy)

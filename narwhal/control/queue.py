@@ -153,6 +153,14 @@ class FairQueue:
                 return request
         return upper.head()
 
+    def pass_by(self, share: Share) -> None:
+        """A request of `share` is served without having waited, since nothing does: as `push` and `take` of it."""
+        each = self._classes[share.rank]
+        if share.served > each.virtual:
+            each.virtual = share.served
+        else:
+            share.served = each.virtual
+
     def take(self, request: "Request") -> None:
         """Remove a request that is served now, if it is there: time goes on for the others."""
         if not self.remove(request):

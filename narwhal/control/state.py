@@ -70,6 +70,8 @@ PRIOR_SAMPLES = 8
 class Phase(Enum):
     """Where a request is."""
 
+    NEW = "new"
+    """Let in just now; it is placed or queued before anything else happens."""
     QUEUED = "queued"
     PREFILL = "prefill"
     SEAT = "seat"
@@ -95,7 +97,7 @@ class Request:
         self.prompt_tokens = prompt_tokens
         self.max_tokens = max_tokens
         self.whole = False
-        self.phase = Phase.QUEUED
+        self.phase = Phase.NEW
         self.arrived_t = 0.0
         self.ttft_s = 0.0
         """Its TTFT target."""
@@ -220,19 +222,25 @@ class Engine:
 
     def occupancy(self, tpot_s: float) -> float:
         """How full it is as a decode engine (1: full), by its tightest limit."""
-        return self.curves.occupancy(self.charged_streams, self.charged_kv_tokens, tpot_s)
+        return self.curves.occupancy(
+            self.streams + self.foreign_streams, self.kv_tokens + self.foreign_kv_tokens, tpot_s
+        )
 
     def share(self, kv_tokens: int, tpot_s: float) -> float:
         """What one stream with `kv_tokens` of KV takes of this engine, in the term that binds it now."""
-        return self.curves.share(self.charged_streams, self.charged_kv_tokens, kv_tokens, tpot_s)
+        return self.curves.share(
+            self.streams + self.foreign_streams, self.kv_tokens + self.foreign_kv_tokens, kv_tokens, tpot_s
+        )
 
     def backlog_s(self, t: float) -> float:
         """Predicted seconds until a prompt sent at `t` would begin, the prompt in service counted by what is left."""
         if not self.prefills:
             return 0.0
         sent_t, cost_s, _ = next(iter(self.prefills.values()))
-        served = min(max(t - sent_t, 0.0), cost_s)
-        return max(self.prefill_backlog_s - served, 0.0)
+        served = t - sent_t
+        served = cost_s if served > cost_s else served if served > 0.0 else 0.0
+        left_s = self.prefill_backlog_s - served
+        return left_s if left_s > 0.0 else 0.0
 
 
 @dataclass(slots=True)
@@ -255,6 +263,8 @@ class Pool:
     """Open prefill engines by id, as of the last `refresh`."""
     decode: list[Engine] = field(default_factory=list)
     """Open decode engines by id."""
+    decode_fingerprints: frozenset[str] = frozenset()
+    """Contracts that they hold."""
     handoff_s: float = 0.0
     """Measured seconds from sending leg 2 to its first token, a moving mean."""
 
@@ -263,6 +273,7 @@ class Pool:
         engines = [engine for _, engine in sorted(self.engines.items()) if engine.open]
         self.prefill = [engine for engine in engines if engine.role == "prefill"]
         self.decode = [engine for engine in engines if engine.role == "decode"]
+        self.decode_fingerprints = frozenset(engine.fingerprint for engine in self.decode)
 
     def split(self) -> tuple[int, int]:
         """Live prefill and decode engines, pending moves counted as done."""

@@ -1,14 +1,16 @@
 """Where one chunk ends and the next begins, in a chunked answer that is relayed as it comes."""
 
 import re
-from functools import lru_cache
 
 LINE = 1024
 """Longest size line in bytes, extensions included; a longer one is no chunked body."""
 MAX_CHUNK = 8 << 20
 """Largest chunk of a stream, in bytes: it is held until it is whole."""
 MAX_TRAILERS = 65536
+TAIL = 4096
+"""Most bytes of a read that are kept to look for the usage in."""
 _USAGE = b'"usage":{'
+_CR, _LF = b"\r\n"
 _DONE = b"data: [DONE]\n\n\r\n"
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?[ \t]*")
 _TRAILERS = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*\r\n)*")
@@ -26,7 +28,7 @@ class ChunkTracker:
     passed always ends at a chunk boundary, where an error event may follow. Nothing is decoded.
     """
 
-    __slots__ = ("_held", "_missing", "done", "frames", "last", "surplus", "usage")
+    __slots__ = ("_before", "_before_that", "_held", "_last", "_missing", "done", "frames", "surplus")
 
     def __init__(self) -> None:
         self._held: list[bytes] = []
@@ -38,10 +40,8 @@ class ChunkTracker:
         """Bytes came after the end."""
         self.frames = 0
         """`data:` markers so far: frames, not tokens; the usage frame tells tokens."""
-        self.usage = b""
-        """What followed the last `"usage":`; empty when there was none."""
-        self.last = b""
-        """What passed last."""
+        self._before_that = self._before = self._last = b""
+        """The ends of what passed last: usage, `[DONE]` and the last chunk come in three reads at the most."""
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes; returns the whole chunks that they complete. Raises `ChunkError`."""
@@ -60,38 +60,47 @@ class ChunkTracker:
                 self._held.append(data[end:])
             data = data[:end]
         if data:
-            self.last = data
-        self.frames += data.count(b"data: ")
-        if _USAGE in data:
-            start = data.rfind(_USAGE)
-            self.usage = data[start : start + 512]
+            self._before_that, self._before = self._before, self._last
+            self._last = data if len(data) <= TAIL else data[-TAIL:]
+            self.frames += data.count(b"data: ")
         return data
+
+    @property
+    def usage(self) -> bytes:
+        """What follows the last `"usage":` of the stream's end; empty when there is none."""
+        tail = self._before_that + self._before + self._last
+        start = tail.rfind(_USAGE)
+        return tail[start : start + 512] if start >= 0 else b""
 
     @property
     def said_done(self) -> bool:
         """Whether `[DONE]` has passed, though perhaps not the last chunk: the content is complete."""
-        return self.last.endswith(_DONE)
+        return self._last.endswith(_DONE)
 
     def _last_boundary(self, data: bytes) -> int:
         """Where the last whole chunk of `data` ends; says in `_missing` what the next one lacks at least."""
         position, size = 0, len(data)
         while position < size:
-            line_end = data.find(b"\r\n", position, position + LINE)
-            if line_end < 0:
-                if size - position >= LINE:
-                    raise ChunkError("a chunk's size line is too long")
-                self._missing = 1
+            step = _STEPS.get(data[position : position + _KEY])
+            if step is None:
+                line_end = data.find(b"\r\n", position, position + LINE)
+                if line_end < 0:
+                    if size - position >= LINE:
+                        raise ChunkError("a chunk's size line is too long")
+                    self._missing = 1
+                    return position
+                length = _length(data[position:line_end])
+                if length == 0:
+                    return self._end(data, position, line_end)
+                step = line_end + 2 + length + 2 - position
+                _remember(data[position : position + _KEY], step)
+            end = position + step
+            if end > size:
+                self._missing = end - size
                 return position
-            length = _length(data[position:line_end])
-            if length == 0:
-                return self._end(data, position, line_end)
-            end = line_end + 2 + length
-            if end + 2 > size:
-                self._missing = end + 2 - size
-                return position
-            if data[end : end + 2] != b"\r\n":
+            if data[end - 2] != _CR or data[end - 1] != _LF:
                 raise ChunkError("a chunk is longer than its size says")
-            position = end + 2
+            position = end
         return position
 
     def _end(self, data: bytes, position: int, line_end: int) -> int:
@@ -108,7 +117,20 @@ class ChunkTracker:
         return stop + 4
 
 
-@lru_cache(4096)  # the sizes of an engine's chunks are few
+_KEY = 5
+"""Bytes that tell a chunk's size where it has one to three digits: with the CRLF after them, and perhaps more."""
+_STEPS: dict[bytes, int] = {}
+"""From the first bytes of a chunk to the whole of it, size line and last CRLF included."""
+
+
+def _remember(start: bytes, step: int) -> None:
+    """The sizes of an engine's chunks are few: reading each again would be half of what a burst costs."""
+    if b"\r\n" in start:
+        if len(_STEPS) >= 4096:
+            _STEPS.clear()
+        _STEPS[start] = step
+
+
 def _length(line: bytes) -> int:
     """The size in a size line, in bytes. Raises `ChunkError`."""
     found = _SIZE.fullmatch(line)

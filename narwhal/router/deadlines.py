@@ -1,47 +1,50 @@
-"""Deadlines of requests, at the price of a dictionary entry each.
+"""Deadlines of requests on a wheel: setting, forgetting and finding one costs O(1), whatever else waits.
 
-All deadlines of one kind last equally long, so the order in which they are armed is the order in which they pass:
-looking for those that are due reads the front of each kind and never scans requests. A request's own deadline counts
-from its first byte, before its body was whole, and so may be found late by as long as a body before it took to come.
+Time is cut into slots; a deadline lies in the slot in which it passes and is found when that slot is over, so it comes
+late by at most one slot. Nothing is assumed about the order in which deadlines are set or how long they last.
 """
 
 import math
 
 from narwhal.control.events import Deadline
 
+Slot = dict[int, Deadline]
+"""The requests whose deadline passes in one span of time, and what each waits for."""
+
 
 class Deadlines:
-    """At most one deadline of each kind a request."""
+    """At most one deadline a request."""
 
-    def __init__(self) -> None:
-        self._by_kind: dict[Deadline, dict[int, float]] = {}
+    def __init__(self, now: float, slot_s: float) -> None:
+        self.slot_s = slot_s
+        self._slots: dict[int, Slot] = {}
+        self._turned = int(now / slot_s)
+        """The last slot that is over."""
 
-    def arm(self, number: int, what: Deadline, until: float) -> None:
-        """Set a request's deadline, in seconds on the loop's clock; an infinite one is none."""
-        kind = self._by_kind.setdefault(what, {})
-        kind.pop(number, None)
-        if until != math.inf:
-            kind[number] = until
+    def arm(self, number: int, what: Deadline, until: float) -> Slot | None:
+        """Set a deadline, in seconds on the loop's clock; an infinite one is none.
 
-    def disarm(self, number: int, what: Deadline) -> None:
-        """Forget a request's deadline of one kind."""
-        kind = self._by_kind.get(what)
-        if kind is not None:
-            kind.pop(number, None)
+        The slot is handed out: `slot.pop(number)` forgets the deadline.
+        """
+        if until == math.inf:
+            return None
+        place = max(int(until / self.slot_s), self._turned + 1)
+        slot = self._slots.get(place)
+        if slot is None:
+            slot = self._slots[place] = {}
+        slot[number] = what
+        return slot
 
     def due(self, now: float) -> list[tuple[int, Deadline]]:
         """Take out what has passed."""
         due: list[tuple[int, Deadline]] = []
-        for what, kind in self._by_kind.items():
-            numbers = []
-            for number, until in kind.items():
-                if until > now:
-                    break
-                numbers.append(number)
-            for number in numbers:
-                del kind[number]
-                due.append((number, what))
+        last = int(now / self.slot_s) - 1
+        for place in range(self._turned + 1, last + 1):
+            slot = self._slots.pop(place, None)
+            if slot:
+                due += slot.items()
+        self._turned = max(self._turned, last)
         return due
 
     def __len__(self) -> int:
-        return sum(len(kind) for kind in self._by_kind.values())
+        return sum(len(slot) for slot in self._slots.values())

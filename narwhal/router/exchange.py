@@ -10,6 +10,7 @@ from msgspec import Raw
 from narwhal.control.events import Deadline, FailureCause, Leg, LegFailed, PrefillFinished, RequestFinished
 from narwhal.engine.dialect import ERROR_EVENT
 from narwhal.router.chunks import Dechunker, dechunk
+from narwhal.router.deadlines import Slot
 from narwhal.router.door import Parsed
 from narwhal.router.http import Connection
 from narwhal.router.replies import REASONS, error_body
@@ -61,7 +62,7 @@ class Exchange:
         "held",
         "last_t",
         "leg",
-        "model",
+        "limit",
         "number",
         "over",
         "parsed",
@@ -71,6 +72,7 @@ class Exchange:
         "request_id",
         "sent_t",
         "shell",
+        "slot",
         "status",
         "tenant",
         "up",
@@ -108,14 +110,20 @@ class Exchange:
         self.last_t = 0.0
         self.waits_for: Deadline | None = None
         """The kind of its present deadline."""
+        self.slot: Slot | None = None
+        """Where that deadline lies."""
+        self.limit: Slot | None = None
+        """Where the deadline of the whole request lies."""
         self.status = 200
 
     # Legs
 
     def start(self, leg: Leg, engine: str) -> None:
         """Send a leg to an engine; what ran before is aborted."""
-        self.drop()
-        shell, dialect, parsed = self.shell, self.shell.dialect, self.parsed
+        if self.up is not None or self.held:
+            self.drop()
+        shell, parsed = self.shell, self.parsed
+        dialect = shell.dialect
         self.leg, self.engine = leg, engine
         pool = shell.pools.get(engine)
         if pool is None:
@@ -132,18 +140,10 @@ class Exchange:
         else:
             self.decode_engine, body = engine, dialect.whole(parsed.body)
         self.sent_t = shell.now()
-        request = (
-            b"POST %s HTTP/1.1\r\n%scontent-type: application/json\r\nx-request-id: %s\r\n"
-            b"%scontent-length: %d\r\n\r\n"
-            % (
-                parsed.route.encode(),
-                pool.headers,
-                self.request_id,
-                parsed.forwarded,
-                len(body),
-            )
-        )
-        self.up = pool.send(request + body, self, once=once, until=until)
+        request = b"%s%s\r\n%scontent-length: %d\r\n\r\n%s" % (
+            pool.post_head(parsed.route), self.request_id, parsed.forwarded, len(body), body,
+        )  # fmt: skip
+        self.up = pool.send(request, self, once=once, until=until)
 
     def drop(self) -> None:
         """Abort the leg that runs, without a word."""
@@ -170,7 +170,7 @@ class Exchange:
         if connection is None or tracker is None:
             return
         self.frames = tracker.frames
-        if ERROR_EVENT in data:
+        if data.find(ERROR_EVENT) >= 0:
             self._stream_error(data)
             return
         if self.visible:

@@ -24,7 +24,9 @@ from narwhal.router.rows import ChangeRow, DecisionRow, RequestRow
 from narwhal.router.upstream import Pool
 
 SWEEP_S = 0.05
-"""How often deadlines are looked at; they are late by at most this."""
+"""How often deadlines are looked at; they come late by at most twice this."""
+REQUEST_SLOT_S = 1.0
+"""How late the deadline of a whole request may come."""
 TOKENS_S = 0.25
 """How often tokens are reported to control and stalled streams are looked for."""
 TICK_S = 0.25
@@ -48,7 +50,12 @@ class Shell:
         self.exchanges: dict[int, Exchange] = {}
         self.streams: dict[int, Exchange] = {}
         """Those whose first token is out."""
-        self.deadlines = Deadlines()
+        self.now: Callable[[], float] = loop.time
+        """Seconds on the loop's monotonic clock."""
+        self.deadlines = Deadlines(self.now(), SWEEP_S)
+        """What a request waits for at present."""
+        self.limits = Deadlines(self.now(), REQUEST_SLOT_S)
+        """How long requests may take as a whole."""
         self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
         self.recent: deque[tuple[float, bool]] = deque()
         """(end, within both targets) of offered requests in the last minute."""
@@ -64,9 +71,9 @@ class Shell:
         self._timers: list[asyncio.TimerHandle] = []
         self._do: dict[type, Callable[[Any], None]] = {
             c.Wait: self._wait,
-            c.StartPrefill: lambda k: self._start(k, "prefill"),
-            c.StartDecode: lambda k: self._start(k, "decode"),
-            c.StartWhole: lambda k: self._start(k, "whole"),
+            c.StartPrefill: self._start_prefill,
+            c.StartDecode: lambda k: self._start_answer(k, "decode"),
+            c.StartWhole: lambda k: self._start_answer(k, "whole"),
             c.Refuse: self._refuse,
             c.Abort: self._abort,
             c.MoveRole: self._move_role,
@@ -76,10 +83,6 @@ class Shell:
         }
 
     # Time
-
-    def now(self) -> float:
-        """Seconds on the loop's monotonic clock."""
-        return self.loop.time()
 
     def begin(self) -> None:
         """Start the sweeps and the ticks."""
@@ -112,22 +115,24 @@ class Shell:
 
     def feed(self, event: e.AnyEvent) -> list[c.AnyCommand]:
         """Give control an event and carry out what it says. Events that arise meanwhile are taken in turn."""
-        self._events.append(event)
+        events = self._events
+        events.append(event)
         if self._feeding:
             return []
         self._feeding = True
-        first: list[c.AnyCommand] = []
+        first: list[c.AnyCommand] | None = None
         try:
-            while self._events:
-                event = self._events.popleft()
+            while events:
+                event = events.popleft()
                 self.journal.event(event)
                 commands = self.control.handle(event)
-                first = first or commands
+                if first is None:
+                    first = commands
                 for command in commands:
                     self._do[type(command)](command)
         finally:
             self._feeding = False
-        return first
+        return first or []
 
     def _snapshot(self, t: float) -> Snapshot:
         """What control knows, for the journal."""
@@ -152,7 +157,7 @@ class Shell:
         self.metrics.offered += 1
         request_s = self.settings.serving.deadlines.request_s
         if request_s > 0:
-            self.deadlines.arm(self._number, "request", exchange.arrived_t + request_s)
+            exchange.limit = self.limits.arm(self._number, "request", exchange.arrived_t + request_s)
         self.feed(
             e.RequestArrived(
                 now, self._number, tokens, parsed.max_tokens, parsed.whole, exchange.tenant, "", exchange.arrived_t
@@ -179,10 +184,11 @@ class Shell:
         if exchange.connection is not None:
             exchange.connection.serving = None
         self.exchanges.pop(number, None)
-        self.streams.pop(number, None)
+        if self.streams.pop(number, None) is not None:
+            self._stalled.pop(number, None)
         self._disarm(exchange)
-        self.deadlines.disarm(number, "request")
-        self._stalled.pop(number, None)
+        if exchange.limit is not None:
+            exchange.limit.pop(number, None)
         exchange.last_t = exchange.last_t or self.now()
         self._count(exchange, outcome, code)
         if event is not None:
@@ -190,39 +196,36 @@ class Shell:
         exchange.connection = exchange.connection if outcome in ("served", "refused", "failed", "cut") else None
 
     def _count(self, exchange: Exchange, outcome: str, code: str) -> None:
-        ttft_s = exchange.first_t - exchange.arrived_t if exchange.first_t else None
-        tpot_s = None
-        if outcome == "served" and exchange.parsed.stream and exchange.completion_tokens > 1:
-            tpot_s = (exchange.last_t - exchange.first_t) / (exchange.completion_tokens - 1)
+        parsed, arrived_t, first_t, last_t = exchange.parsed, exchange.arrived_t, exchange.first_t, exchange.last_t
+        tokens, served = exchange.completion_tokens, outcome == "served"
+        ttft_s = first_t - arrived_t if first_t else None
+        tpot_s = (last_t - first_t) / (tokens - 1) if served and parsed.stream and tokens > 1 else None
         slo = self.settings.slo
-        met = (
-            outcome == "served"
-            and (ttft_s or 0.0) <= slo.ttft_for(exchange.prompt_tokens)
-            and (tpot_s or 0.0) <= slo.tpot_s
-        )
+        met = served and (ttft_s or 0.0) <= slo.ttft_for(exchange.prompt_tokens) and (tpot_s or 0.0) <= slo.tpot_s
         if outcome != "cancelled":
-            self.recent.append((exchange.last_t, met))
-        self.metrics.ended(outcome, code, ttft_s, tpot_s, exchange.completion_tokens)
+            self.recent.append((last_t, met))
+        self.metrics.ended(outcome, code, ttft_s, tpot_s, tokens)
+        prefilled_s = exchange.prefilled_t - arrived_t if exchange.prefilled_t else None
         self.journal.row(
             RequestRow(
                 request=exchange.number,
                 id=exchange.request_id.decode("latin1"),
                 tenant=exchange.tenant,
-                arrived_t=exchange.arrived_t,
+                arrived_t=arrived_t,
                 outcome=outcome,
                 code=code,
-                route=exchange.parsed.route,
-                stream=exchange.parsed.stream,
-                whole=exchange.parsed.whole,
+                route=parsed.route,
+                stream=parsed.stream,
+                whole=parsed.whole,
                 prompt_tokens=exchange.prompt_tokens,
-                completion_tokens=exchange.completion_tokens,
+                completion_tokens=tokens,
                 prefill_engine=exchange.prefill_engine,
                 decode_engine=exchange.decode_engine,
                 retries=exchange.attempts,
-                prefilled_s=exchange.prefilled_t - exchange.arrived_t if exchange.prefilled_t else None,
+                prefilled_s=prefilled_s,
                 ttft_s=ttft_s,
                 tpot_s=tpot_s,
-                total_s=exchange.last_t - exchange.arrived_t,
+                total_s=last_t - arrived_t,
                 slo_met=met,
             )
         )
@@ -259,23 +262,29 @@ class Shell:
                 exchange.handoff = None
             self._arm(exchange, command.what, command.until)
 
-    def _start(self, command: c.StartPrefill | c.StartDecode | c.StartWhole, leg: e.Leg) -> None:
+    def _start_prefill(self, command: c.StartPrefill) -> None:
         exchange = self.exchanges.get(command.request)
-        if exchange is None:
-            return
-        buffered = leg != "prefill" and not exchange.parsed.stream
-        self._arm(exchange, "prefill" if leg == "prefill" else "first_token", math.inf if buffered else command.until)
-        exchange.start(leg, command.engine)
+        if exchange is not None:
+            self._arm(exchange, "prefill", command.until)
+            exchange.start("prefill", command.engine)
+
+    def _start_answer(self, command: c.StartDecode | c.StartWhole, leg: e.Leg) -> None:
+        exchange = self.exchanges.get(command.request)
+        if exchange is not None:
+            # nothing of a buffered answer comes before its end: no time to a first token is promised
+            self._arm(exchange, "first_token", command.until if exchange.parsed.stream else math.inf)
+            exchange.start(leg, command.engine)
 
     def _arm(self, exchange: Exchange, what: e.Deadline, until: float) -> None:
         self._disarm(exchange)
         exchange.waits_for = what
-        self.deadlines.arm(exchange.number, what, until)
+        exchange.slot = self.deadlines.arm(exchange.number, what, until)
 
     def _disarm(self, exchange: Exchange) -> None:
-        if exchange.waits_for is not None:
-            self.deadlines.disarm(exchange.number, exchange.waits_for)
-            exchange.waits_for = None
+        exchange.waits_for = None
+        if exchange.slot is not None:
+            exchange.slot.pop(exchange.number, None)
+            exchange.slot = None
 
     def _refuse(self, command: c.Refuse) -> None:
         exchange = self.exchanges.get(command.request)
@@ -319,7 +328,7 @@ class Shell:
 
     def _sweep_deadlines(self) -> None:
         now = self.now()
-        for number, what in self.deadlines.due(now):
+        for number, what in self.deadlines.due(now) + self.limits.due(now):
             self.feed(e.DeadlinePassed(now, number, what))
 
     def _sweep_streams(self) -> None:

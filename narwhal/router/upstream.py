@@ -46,7 +46,9 @@ class Owner(Protocol):
 class Pool:
     """Connections to one engine."""
 
-    __slots__ = ("address", "closed", "distrusted", "headers", "idle", "loop", "open", "port", "secure")
+    __slots__ = (
+        "_post_heads", "address", "closed", "distrusted", "headers", "idle", "loop", "open", "port", "secure",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -64,12 +66,24 @@ class Pool:
         key = f"authorization: Bearer {api_key}\r\n" if api_key else ""
         self.headers = f"host: {host}\r\n{key}".encode()
         """Header lines that every request of this engine begins with."""
+        self._post_heads: dict[str, bytes] = {}
         self.secure = secure
         """TLS to the engine, and the name that its certificate must bear; None: plain HTTP."""
         self.idle: deque[Upstream] = deque()
         self.open: set[Upstream] = set()
         self.closed = False
         self.distrusted = False
+
+    def post_head(self, route: str) -> bytes:
+        """How a POST to this engine begins, up to its request id."""
+        head = self._post_heads.get(route)
+        if head is None:
+            head = b"POST %s HTTP/1.1\r\n%scontent-type: application/json\r\nx-request-id: " % (
+                route.encode(),
+                self.headers,
+            )
+            self._post_heads[route] = head
+        return head
 
     def send(self, request: bytes, owner: Owner, *, once: bool = False, until: float = math.inf) -> "Upstream":
         """Send a request on a kept connection, or a new one.
@@ -310,7 +324,10 @@ class Upstream(asyncio.Protocol):
             self._broken(str(error))
             return
         if whole:
-            self._body(whole)
+            if self._collect is None and self.owner is not None:
+                self.owner.answer_bytes(self, whole)
+            else:
+                self._body(whole)
         if tracker.done and self.owner is not None:
             self._keep = self._keep and not tracker.surplus
             self._finish(self._collected_body())
