@@ -263,7 +263,7 @@ class Pool:
     """Open prefill engines by id, as of the last `refresh`."""
     decode: list[Engine] = field(default_factory=list)
     """Open decode engines by id."""
-    decode_fingerprints: frozenset[str] = frozenset()
+    decode_fingerprints: tuple[str, ...] = ()
     """Contracts that they hold."""
     handoff_s: float = 0.0
     """Measured seconds from sending leg 2 to its first token, a moving mean."""
@@ -273,7 +273,7 @@ class Pool:
         engines = [engine for _, engine in sorted(self.engines.items()) if engine.open]
         self.prefill = [engine for engine in engines if engine.role == "prefill"]
         self.decode = [engine for engine in engines if engine.role == "decode"]
-        self.decode_fingerprints = frozenset(engine.fingerprint for engine in self.decode)
+        self.decode_fingerprints = tuple({engine.fingerprint: None for engine in self.decode})
 
     def split(self) -> tuple[int, int]:
         """Live prefill and decode engines, pending moves counted as done."""
