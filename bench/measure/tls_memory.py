@@ -28,6 +28,7 @@ from tests.router.harness import HANDOFF, METRICS, STREAM_HEAD, Router, post, st
 TOKENS = 5
 INTERVAL_S = 4.0
 AT_A_TIME = 100
+DECODE_ENGINES = 4
 
 
 def answer(document: object, kind: str = "application/json") -> bytes:
@@ -122,7 +123,7 @@ async def grown(router: Router, context: ssl.SSLContext | None, streams: int, re
 
 async def measure(streams: int, prompt_bytes: int) -> None:
     loop = asyncio.get_running_loop()
-    engines = [await loop.create_server(Engine, "127.0.0.1", 0, backlog=4096) for _ in range(2)]
+    engines = [await loop.create_server(Engine, "127.0.0.1", 0, backlog=4096) for _ in range(1 + DECODE_ENGINES)]
     ports = [engine.sockets[0].getsockname()[1] for engine in engines]
     request = post({"prompt": "x" * prompt_bytes, "max_tokens": 1000, "stream": True})
     for name in ("clear text", "TLS"):
@@ -132,7 +133,7 @@ async def measure(streams: int, prompt_bytes: int) -> None:
             context = ssl.create_default_context(cafile=str(ca.cert)) if name == "TLS" else None
             more = f"\n  max_num_batched_tokens: {2 * streams}"
             fleet = write_fleet(
-                Path(folder), ports, seqs=2 * streams, engine_more=more, tls=served.yaml if context else ""
+                Path(folder), ports, seqs=2 * streams, prefill=1, engine_more=more, tls=served.yaml if context else ""
             )
             router = start_router(Path(folder), *fleet)
             try:
