@@ -72,7 +72,7 @@ class TcpRule:
         return caller or Refusal(401, "the bearer token is not known here", _REALM + b', error="invalid_token"')
 
     def _without_tokens(self, request: Incoming) -> Caller | Refusal:
-        if request.method in ("GET", "HEAD"):
+        if self._loopback and request.method in ("GET", "HEAD"):
             return Caller("anyone on loopback", GRANTS["read"])
         text = "over TCP this needs a token, and the fleet file declares none (routers.admin.tokens)"
         return Refusal(403, f"{text}; use the Unix socket {self._unix_path}")
