@@ -302,10 +302,27 @@ class RoleController:
         return [Decided(decision)]
 
 
+_SWITCHES = {
+    "hold": "the operator holds role moves",
+    "advisory": "the controller only advises",
+    "pin": "it is pinned to its role",
+    "unadmitted": "it is not admitted yet",
+    "ejected": "it is ejected",
+    "draining": "it is draining",
+    "suspected": "it is suspected to be down",
+    "moving": "it is on its way to another role",
+    "departure": "a departure to the other role is open",
+}
+"""What guards say that are on or off, where others have a number and a limit."""
+
+
 def _held(reason: str, asked: list[Guard] | tuple[Guard, ...]) -> str:
-    """The reason, and the first guard that did not pass with its numbers."""
+    """The reason, and the first guard that did not pass: its numbers, or in words where it has none."""
     guard = next((guard for guard in asked if not guard.passed), None)
     if guard is None:
         return reason
     where = f" of {guard.engine}" if guard.engine else ""
-    return f"{reason}; held by {guard.name}{where}: {guard.value:.3g} against {guard.limit:.3g}"
+    said = f"{guard.value:.3g} against {guard.limit:.3g}"
+    if (guard.value, guard.limit) == (1.0, 0.0):
+        said = _SWITCHES.get(guard.name, said)
+    return f"{reason}; held by {guard.name}{where}: {said}"

@@ -206,6 +206,17 @@ def test_a_swap_changes_two_engines_in_one_decision_where_no_single_move_could()
     assert len({command.decision for command in commands if isinstance(command, MoveRole)}) == 1
 
 
+def test_a_guard_that_is_on_or_off_holds_in_words() -> None:
+    fleet = HandFleet("ppdd")
+    fleet.roles.set_hold(0.0, True, "upgrade")
+    fleet.do(fleet.roles.request_move(1.0, "e0", "decode"))
+    assert fleet.last.reason == "move e0 to decode; held by hold: the operator holds role moves"
+    fleet.roles.set_hold(2.0, False, "")
+    fleet["e0"].draining = True
+    fleet.do(fleet.roles.request_move(3.0, "e0", "decode"))
+    assert fleet.last.reason == "move e0 to decode; held by draining of e0: it is draining"
+
+
 def test_a_swap_of_which_one_half_is_held_does_not_happen() -> None:
     fleet = HandFleet("pd")
     fleet["e1"].pin = "decode"
