@@ -3,7 +3,7 @@ BIN := .venv/bin
 SOURCES := narwhal tests
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo check test e2e fuzz bench bench-control bench-router schemas format clean
+.PHONY: help setup demo check test e2e fuzz client bench bench-control bench-router schemas format clean
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -24,7 +24,7 @@ check: .venv/.dev ## Lint, types, imports, unit and property tests; under three 
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m narwhal.fleet.schemas --check
 	$(BIN)/python -m narwhal.engine.schemas --check
-	$(BIN)/pytest -q -n 2 -m 'not e2e and not packaging'
+	$(BIN)/pytest -q -n 2 -m 'not e2e and not packaging and not client'
 
 e2e: .venv/.dev ## Real processes and sockets
 	$(BIN)/pytest -q -m 'e2e or packaging'
@@ -44,6 +44,9 @@ bench-control: .venv/.dev ## The role policies side by side, into docs/performan
 
 bench-router: .venv/.dev ## Our router against vllm-router and sglang-router, into docs/performance.md; half an hour
 	@$(BIN)/python bench/router/run.py $(BENCH_ARGS)
+
+client: .venv/.dev ## AIPerf, unmodified, against a router; a minute to install into .aiperf, then a few more
+	$(BIN)/pytest -q -m client tests/e2e/test_aiperf.py
 
 schemas: .venv/.dev ## Write schemas/ from the models
 	$(BIN)/python -m narwhal.fleet.schemas
