@@ -7,5 +7,6 @@ router's shell, with real sockets and time, and the simulator, with neither.
 from narwhal.control.control import Control
 from narwhal.control.curves import Curves
 from narwhal.control.state import Settings
+from narwhal.control.tenants import PRIORITIES
 
-__all__ = ["Control", "Curves", "Settings"]
+__all__ = ["PRIORITIES", "Control", "Curves", "Settings"]

@@ -72,15 +72,14 @@ def refuse_late(pool: Pool, settings: Settings, t: float, request: Request) -> R
 
 def _refuse_limits(account: Account, t: float, request: Request) -> Refusal | None:
     """The refusal of a request that is over its tenant's own limits."""
-    limits = account.limits
     wait = account.concurrency_wait_s()
     if wait is not None:
-        text = f"tenant {limits.name} has {account.open} requests open, its limit is {limits.max_concurrency}"
+        text = f"tenant {account.name} has {account.open} requests open, its limit is {account.max_concurrency}"
         return Refusal("tenant_concurrency", text, wait)
     wait = account.tokens_wait_s(t, account.expected_tokens(request.prompt_tokens, request.max_tokens))
     if wait is None:
         return None
-    text = f"tenant {limits.name} has used its {limits.tokens_per_minute} tokens per minute"
+    text = f"tenant {account.name} has used its {account.tokens_per_minute} tokens per minute"
     return Refusal("tenant_tokens", text, wait)
 
 

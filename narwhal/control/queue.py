@@ -37,7 +37,7 @@ class Ahead(NamedTuple):
 NOTHING = Ahead(0.0, 0.0)
 
 
-class _Line:
+class Line:
     """The waiting requests of one share, in order."""
 
     __slots__ = ("cost_s", "requests", "share", "stamp")
@@ -50,30 +50,30 @@ class _Line:
         """Names its entry in the heap; others are void."""
 
 
-class _Class:
+class PriorityClass:
     """The lines of one priority."""
 
     __slots__ = ("_heap", "_stamp", "cost_s", "count", "lines", "virtual", "weight")
 
     def __init__(self) -> None:
-        self.lines: dict[Share, _Line] = {}
+        self.lines: dict[Share, Line] = {}
         self.count = 0
         self.cost_s = 0.0
         self.weight = 0.0
         """Sum of the weights of lines that are not empty."""
         self.virtual = 0.0
         """Counter of the share that was taken last, the highest so far."""
-        self._heap: list[tuple[float, int, _Line]] = []
+        self._heap: list[tuple[float, int, Line]] = []
         self._stamp = 0
 
-    def line(self, share: Share) -> _Line:
+    def line(self, share: Share) -> Line:
         """The line of a share."""
         line = self.lines.get(share)
         if line is None:
-            line = self.lines[share] = _Line(share)
+            line = self.lines[share] = Line(share)
         return line
 
-    def opened(self, line: _Line) -> None:
+    def opened(self, line: Line) -> None:
         """A line that was empty got a request."""
         self.weight += line.share.weight
         self._stamp += 1
@@ -83,7 +83,7 @@ class _Class:
             self._heap = [entry for entry in self._heap if entry[1] == entry[2].stamp]
             heapify(self._heap)
 
-    def closed(self, line: _Line) -> None:
+    def closed(self, line: Line) -> None:
         """A line became empty."""
         line.cost_s, line.stamp = 0.0, 0
         self.weight = self.weight - line.share.weight if self.count else 0.0
@@ -108,7 +108,7 @@ class FairQueue:
         self.cost_s = 0.0
         """Sum of the waiting requests' prefill costs."""
         self._count = 0
-        self._classes = tuple(_Class() for _ in PRIORITIES)
+        self._classes = tuple(PriorityClass() for _ in PRIORITIES)
         self._credit_s = 0.0
         """Prefill seconds that the lower class may take although the upper one waits."""
 

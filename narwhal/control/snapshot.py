@@ -8,7 +8,6 @@ Objects are written as lists, their fields in the order of `fields`, so that tho
     ["a", base64]                 array of little-endian doubles
     ["c", class, number, …]       object                ["r", number]      an object that was written before
     ["s", class, {…}]             immutable record      ["p", word]        phase of a request
-    ["m", class, {…}]             a part of the settings that may be none of the present ones
     ["k"]                         what the settings or the code give: a new control has it already
 
 Settings are no part of it; they stand beside it. Decisions that were made are none either: the journal has them.
@@ -34,24 +33,21 @@ from narwhal.control.evidence import Evidence, Settled
 from narwhal.control.health import Health
 from narwhal.control.lifecycle import Lifecycle
 from narwhal.control.projection import Projection
-from narwhal.control.queue import FairQueue, _Class, _Line
+from narwhal.control.queue import FairQueue, Line, PriorityClass
 from narwhal.control.reactive import Reactive
 from narwhal.control.roles import RoleController, Timer
 from narwhal.control.state import Engine, Phase, Pool, Request, Settings
 from narwhal.control.tenants import Account, Accounts, Share
-from narwhal.fleet.model import TenantLimits
 
 STATE: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Account, Accounts, Demand, Departure, Engine, Evidence, FairQueue, Flow, Health, History, Lifecycle, Pool),
-        *(Projection, Reactive, Request, RoleController, Settled, Share, Timer, _Class, _Line),
+        *(Account, Accounts, Demand, Departure, Engine, Evidence, FairQueue, Flow, Health, History, Lifecycle, Line),
+        *(Pool, PriorityClass, Projection, Reactive, Request, RoleController, Settled, Share, Timer),
     )
 }
 """Classes whose objects hold state: nothing else is made from a file."""
 RECORDS: dict[str, type[msgspec.Struct]] = {"Curves": Curves}
-MODELS: dict[str, type[BaseModel]] = {"TenantLimits": TenantLimits}
-"""A tenant may have left the settings while its requests still run."""
 PARTS = ("pool", "demand", "health", "lifecycle", "roles")
 """Attributes of `Control` that hold state."""
 MADE = ("decisions", "last")
@@ -136,8 +132,6 @@ class _Writer:
         container = self._containers.get(kind)
         if container is not None:
             return container(value)
-        if kind.__name__ in MODELS:
-            return ["m", kind.__name__, value.model_dump(mode="json")]
         if isinstance(value, BaseModel | Settings) or callable(value):
             return ["k"]
         if kind.__name__ in RECORDS:
@@ -185,7 +179,6 @@ class _Reader:
             "q": lambda row, there: deque((self.read(item) for item in row[2:]), maxlen=row[1]),
             "d": lambda row, there: dict(self._items(row)),
             "o": lambda row, there: OrderedDict(self._items(row)),
-            "m": lambda row, there: MODELS[row[1]].model_validate(row[2]),
             "r": lambda row, there: self._made[row[1]],
             "s": lambda row, there: msgspec.convert(row[2], RECORDS[row[1]]),
             "c": self._object,

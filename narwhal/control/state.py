@@ -15,7 +15,7 @@ from narwhal.control.curves import Curves
 from narwhal.control.events import Role
 from narwhal.control.queue import FairQueue
 from narwhal.control.tenants import Accounts, Share
-from narwhal.fleet.model import Controller, Recovery, Serving, Slo, TenantLimits
+from narwhal.fleet.model import Controller, Fleet, Recovery, Serving, Slo, TenantLimits
 
 
 @dataclass(slots=True)
@@ -33,6 +33,14 @@ class Settings:
     kv_lease_s: float = 30.0
     tenants: tuple[TenantLimits, ...] = ()
     """None: every request is of tenant `default`, without limits."""
+
+    @classmethod
+    def of(cls, fleet: Fleet) -> "Settings":
+        """Those of a fleet file."""
+        names = TenantLimits.model_fields
+        tenants = tuple(TenantLimits.model_validate(t.model_dump(include=set(names))) for t in fleet.routers.tenants)
+        serving, controller = fleet.serving, fleet.controller
+        return cls(fleet.slo, serving, controller, fleet.recovery, fleet.engines.kv_lease_s, tenants)
 
     def copy(self) -> "Settings":
         """The same values, to be changed apart."""

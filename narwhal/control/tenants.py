@@ -41,8 +41,8 @@ class Account:
     """One tenant."""
 
     __slots__ = (
-        "duration_s", "level", "level_t", "limited", "limits", "open", "output_tokens", "portion", "shares", "tokens",
-        "waiting",
+        "duration_s", "level", "level_t", "limited", "max_concurrency", "name", "open", "output_tokens", "portion",
+        "priority", "shares", "tokens", "tokens_per_minute", "waiting", "weight",
     )  # fmt: skip
 
     def __init__(self, limits: TenantLimits, portion: float = 1.0) -> None:
@@ -65,7 +65,8 @@ class Account:
 
     def configure(self, limits: TenantLimits, portion: float) -> None:
         """Take up limits. `portion` is its share of the places in the queue, by weight."""
-        self.limits = limits
+        self.name, self.weight, self.priority = limits.name, limits.weight, limits.priority
+        self.max_concurrency, self.tokens_per_minute = limits.max_concurrency, limits.tokens_per_minute
         self.portion = portion
         self.limited = limits.max_concurrency is not None or limits.tokens_per_minute is not None
         self.level = min(self.level, float(limits.tokens_per_minute or 0))
@@ -74,7 +75,7 @@ class Account:
 
     def share(self, priority: Priority | None) -> Share:
         """The share that a request belongs to: of its own priority, at most that of the tenant."""
-        own = PRIORITIES.index(self.limits.priority)
+        own = PRIORITIES.index(self.priority)
         return self.shares[own if priority is None else max(own, PRIORITIES.index(priority))]
 
     def expected_tokens(self, prompt_tokens: int, max_tokens: int) -> int:
@@ -83,14 +84,14 @@ class Account:
 
     def concurrency_wait_s(self) -> float | None:
         """Seconds until one of its requests is expected to end, while all it may have are open; None: one more may."""
-        most = self.limits.max_concurrency
+        most = self.max_concurrency
         if most is None or self.open < most:
             return None
         return self.duration_s / self.open or 1.0
 
     def tokens_wait_s(self, t: float, tokens: int) -> float | None:
         """Seconds until its bucket holds `tokens`; None: it does. A full bucket lets any request pass."""
-        rate = self.limits.tokens_per_minute
+        rate = self.tokens_per_minute
         if rate is None:
             return None
         self.refill(t)
@@ -99,7 +100,7 @@ class Account:
 
     def refill(self, t: float) -> None:
         """Let the bucket fill up to `t`, by its rate, to one minute's tokens at the most."""
-        rate = self.limits.tokens_per_minute
+        rate = self.tokens_per_minute
         if rate is not None and t > self.level_t:
             if self.level_t > float("-inf"):
                 self.level = min(self.level + (t - self.level_t) * rate / 60.0, float(rate))
@@ -108,14 +109,14 @@ class Account:
     def begin(self, expected_tokens: int) -> None:
         """A request was let in: it takes its expected tokens."""
         self.open += 1
-        if self.limits.tokens_per_minute is not None:
+        if self.tokens_per_minute is not None:
             self.level -= expected_tokens
 
     def end(self, expected_tokens: int, used_tokens: int) -> None:
         """A request is over: the bucket gets back what was taken too much, or gives what is missing."""
         self.open -= 1
         self.tokens += used_tokens
-        rate = self.limits.tokens_per_minute
+        rate = self.tokens_per_minute
         if rate is not None:
             self.level = min(self.level + expected_tokens - used_tokens, float(rate))
 

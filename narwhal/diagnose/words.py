@@ -58,6 +58,14 @@ def status_lines(state: Json) -> list[str]:
             f"{engine['backlog_s']:>8.1f}s{engine['residents']:>9}{engine['kv_tokens']:>9}"
             f"{_percent(engine['occupancy']):>7}"
         )
+    tenants = state.get("tenants", [])
+    if tenants:
+        lines += ["", f"{'tenant':<24}{'weight':>8}{'class':>13}{'open':>7}{'waiting':>9}{'tokens':>13}"]
+    lines += [
+        f"{each['name']:<24}{each['weight']:>8g}{each['priority']:>13}{each['open']:>7}{each['waiting']:>9}"
+        f"{each['tokens']:>13}"
+        for each in tenants
+    ]
     if any(engine["pin"] for engine in state["engines"]):
         lines.append("* pinned to its role")
     return lines

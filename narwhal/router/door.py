@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from narwhal.control import PRIORITIES
+from narwhal.fleet.model import Priority
 from narwhal.router.routes import (
     CHAT,
     EMBEDDINGS,
@@ -57,6 +59,8 @@ class Parsed(msgspec.Struct):
     """Events at the start of its stream that hold no token: a chat names the role of each choice first."""
     forwarded: bytes = b""
     """Header lines that go to an engine with it, each with its CRLF."""
+    priority: Priority | None = None
+    """What it asks for among its tenant's; None: nothing."""
 
 
 _ONE_ENGINE = frozenset(["best_of", "echo", "use_beam_search", "prompt_logprobs"])
@@ -81,7 +85,9 @@ def parse(route: str, raw: bytes, model: str, media_hosts: frozenset[str]) -> Pa
     spec = ROUTES[route]
     if route == RESPONSES:
         _check_stateless(body)
+    priority: Priority | None = None
     if not spec.fields.issuperset(body):
+        priority = _priority(body)
         body = {name: value for name, value in body.items() if name in spec.fields}
     prompt = _prompt(spec, body)
     _check_media(prompt, media_hosts)
@@ -96,7 +102,17 @@ def parse(route: str, raw: bytes, model: str, media_hosts: frozenset[str]) -> Pa
     whole = not spec.splits or several or choices > 1 or (not _ONE_ENGINE.isdisjoint(body) and _asks_one_engine(body))
     include_usage = _includes_usage(body, stream)
     lead = choices if route == CHAT else LEAD_FRAMES if route == RESPONSES else 0
-    return Parsed(route, body, stream, include_usage, limit, whole, prompt_bytes, prompt_tokens, lead)
+    return Parsed(route, body, stream, include_usage, limit, whole, prompt_bytes, prompt_tokens, lead, b"", priority)
+
+
+def _priority(body: Body) -> Priority | None:
+    """The class that a body asks for by name. A number is vLLM's `priority`, which is not served."""
+    value = _value(body, "priority") if _set(body, "priority") else None
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return None
+    if value not in PRIORITIES:
+        raise RefusedError(400, f"`priority` must be one of {', '.join(PRIORITIES)}", param="priority")
+    return PRIORITIES[PRIORITIES.index(value)]
 
 
 def _check_forbidden(body: Body) -> None:

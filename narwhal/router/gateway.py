@@ -14,6 +14,7 @@ from narwhal.router.http import Connection, Incoming
 from narwhal.router.replies import error_body
 from narwhal.router.routes import ROUTES
 from narwhal.router.state import ready
+from narwhal.router.tenants import DEFAULT, DeniedError, Keys
 
 if TYPE_CHECKING:
     from narwhal.router.shell import Shell
@@ -27,10 +28,12 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 class Gateway:
     """The client listener: what engines serve, models, health."""
 
-    def __init__(self, shell: "Shell", fleet: Fleet) -> None:
+    def __init__(self, shell: "Shell", fleet: Fleet, keys: Keys) -> None:
         self.shell = shell
         self.model = model = fleet.model.name
         self.connections: set[Connection] = set()
+        self.keys = keys
+        """Who may come in; replaced as a whole by a reload."""
         self.retune(fleet)
         self._prefix = os.urandom(6).hex().encode()
         self._count = 0
@@ -45,9 +48,18 @@ class Gateway:
     def handle(self, connection: Connection, request: Incoming) -> None:
         """Answer one request."""
         path, method = request.path, request.method
+        tenant = DEFAULT
+        if path not in _OPEN:
+            try:
+                tenant = self.keys.tenant(request.headers.get(b"authorization"))
+            except DeniedError as denied:
+                self.shell.metrics.denied[denied.code] = self.shell.metrics.denied.get(denied.code, 0) + 1
+                body = error_body(denied.status, denied.message, code=denied.code)
+                connection.respond(denied.status, body, headers=denied.headers)
+                return
         if path in ROUTES:
             if method == "POST":
-                self._generate(connection, request)
+                self._generate(connection, request, tenant)
             else:
                 _wrong_method(connection, b"POST")
             return
@@ -73,7 +85,7 @@ class Gateway:
         else:
             connection.respond(404, error_body(404, f"The model `{name}` does not exist.", param="model"))
 
-    def _generate(self, connection: Connection, request: Incoming) -> None:
+    def _generate(self, connection: Connection, request: Incoming, tenant: str) -> None:
         request_id = request.headers.get(b"x-request-id", b"")
         if not request_id or not _REQUEST_ID.fullmatch(request_id):
             self._count += 1
@@ -97,9 +109,11 @@ class Gateway:
             return
         if not _FORWARDED.isdisjoint(request.headers):
             parsed.forwarded = _forwarded(request.headers)
-        self.shell.arrived(connection, parsed, request_id, request.arrived_t)
+        self.shell.arrived(connection, parsed, request_id, request.arrived_t, tenant)
 
 
+_OPEN = ("/health", "/ready")
+"""What needs no key: what a load balancer asks."""
 _PAGES = ("/health", "/ready", "/v1/models")
 
 

@@ -52,6 +52,9 @@ class Metrics:
         self.changes: dict[str, int] = {}
         self.decisions: dict[str, int] = {}
         self.reloads = {"applied": 0, "failed": 0}
+        self.denied: dict[str, int] = {}
+        self.tenants: dict[tuple[str, str], int] = {}
+        """Requests that are over, by tenant and outcome, where tenants are declared."""
 
     def ended(self, outcome: str, code: str, ttft_s: float | None, tpot_s: float | None, tokens: int) -> None:
         """A request is over."""
@@ -81,6 +84,7 @@ class Collector:
     def collect(self) -> Iterable[Any]:
         """All metrics; see the catalogue."""
         yield from _requests(self._shell.metrics)
+        yield from _tenants(self._shell)
         yield from _roles(self._shell)
         yield from _engines(self._shell)
         yield from _router(self._shell)
@@ -103,6 +107,32 @@ def _requests(metrics: Metrics) -> Iterable[Any]:
         ("narwhal_loop_lag_seconds", "How late the event loop's timers come.", metrics.lag),
     ):
         yield HistogramMetricFamily(name, text, buckets=histogram.buckets(), sum_value=histogram.total)
+
+
+def _tenants(shell: Any) -> Iterable[Any]:
+    """One label for each tenant of the fleet file, whatever clients send."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    denied = CounterMetricFamily("narwhal_denied", "Requests without a key that lets them in.", labels=["code"])
+    for code, number in sorted(shell.metrics.denied.items()):
+        denied.add_metric([code], number)
+    yield denied
+    ended = CounterMetricFamily(
+        "narwhal_tenant_requests_ended", "A tenant's requests that are over.", labels=["tenant", "outcome"]
+    )
+    tokens = CounterMetricFamily("narwhal_tenant_tokens", "Tokens that a tenant was served.", labels=["tenant"])
+    open_ = GaugeMetricFamily("narwhal_tenant_requests_open", "A tenant's requests in the router.", labels=["tenant"])
+    queued = GaugeMetricFamily("narwhal_tenant_queue_requests", "Those that wait for an engine.", labels=["tenant"])
+    accounts = shell.control.pool.accounts
+    for name in accounts.configured:
+        account = accounts[name]
+        tokens.add_metric([name], account.tokens)
+        open_.add_metric([name], account.open)
+        queued.add_metric([name], account.waiting)
+    for (name, outcome), number in sorted(shell.metrics.tenants.items()):
+        if name in accounts.configured:
+            ended.add_metric([name, outcome], number)
+    yield from (ended, tokens, open_, queued)
 
 
 def _roles(shell: Any) -> Iterable[Any]:

@@ -60,6 +60,9 @@ _FIELDS = {
         profiles.prior observability.log_level
         routers.admin.tokens[].name routers.admin.tokens[].scope
         routers.admin.tokens[].token.env routers.admin.tokens[].token.file
+        routers.tenants[].name routers.tenants[].keys routers.tenants[].weight routers.tenants[].priority
+        routers.tenants[].max_concurrency routers.tenants[].tokens_per_minute routers.tenants[].models
+        routers.tenants[].disabled
     """,
     Effect.TLS: "routers.tls.cert routers.tls.key routers.admin.tls.cert routers.admin.tls.key",
     Effect.SET: """
@@ -71,9 +74,8 @@ _FIELDS = {
     Effect.ROUTER: """
         metadata.name model.name
         routers.primary routers.standby routers.port routers.bind routers.admin.port routers.admin.bind
-        routers.admin.socket routers.admin.group routers.tenants[].name routers.tenants[].keys routers.tenants[].weight
-        routers.tenants[].priority routers.tenants[].max_concurrency routers.tenants[].tokens_per_minute
-        routers.tenants[].models routers.tenants[].disabled routers.front routers.vip.address routers.vip.interface
+        routers.admin.socket routers.admin.group
+        routers.front routers.vip.address routers.vip.interface
         lease.backend lease.endpoints lease.prefix lease.tls.ca lease.tls.cert lease.tls.key lease.ttl_s lease.path
         recovery.state_path profiles.path
         observability.journal.path observability.journal.max_bytes observability.journal.keep
@@ -210,6 +212,7 @@ class InForce:
         }
         restarted = ("metadata", "model", "engines", "routers", "lease")
         fleet = new.model_copy(update={name: getattr(old, name) for name in restarted})
+        fleet.routers = old.routers.model_copy(update={"tenants": new.routers.tenants})
         engines = {engine.id: engine for engine in expanded.engines}
         return InForce(fleet, engines, self.router, new.digest(), values)
 

@@ -27,7 +27,9 @@ from narwhal.router.reach import Reach, engine_reach
 from narwhal.router.reload import Change, Error, InForce, Plan, Reload, compare
 from narwhal.router.rows import ReloadRow
 from narwhal.router.shell import Shell
+from narwhal.router.tenants import Keys, read_keys
 
+_Read = tuple[Expanded, Profile, Reach, Keys]
 _UNUSABLE = (FleetError, SourceError, ProfileError, ServeError)
 log = logging.getLogger("narwhal.router")
 TURN_S = 0.0002
@@ -71,7 +73,7 @@ class Reloader:
         """Read the file and apply it, or keep everything as it is. `by` says in the log who asked."""
         async with self._turn:
             try:
-                expanded, profile, reach = await self._read()
+                expanded, profile, reach, keys = await self._read()
             except _UNUSABLE as error:
                 return self._keep(by, check, "", _errors(error, str(self._file)))
             plan = compare(self.now, expanded)
@@ -85,14 +87,14 @@ class Reloader:
                 errors = [Error("secrets", message, str(self._file)) for message in refused]
                 return self._keep(by, check, expanded.fleet.digest(), errors)
             before, self.now = self.now, self.now.after(expanded)
-            self._members.reach = reach
+            self._members.reach, self._gateway.keys = reach, keys
             notes = self._apply(plan, profile)
             plan.applied[:] = [_noted(change, notes) for change in plan.applied]
             outcome = self._outcome(plan, expanded, check=False, before=before)
             self._tell(outcome, by)
             return outcome
 
-    async def _read(self) -> tuple[Expanded, Profile, Reach]:
+    async def _read(self) -> _Read:
         if self._file is None:
             raise SourceError("no-file", "the router was not started from a file", "-", "restart it with --fleet FILE")
         usual_s = sys.getswitchinterval()
@@ -105,7 +107,7 @@ class Reloader:
     def _apply(self, plan: Plan, profile: Profile) -> dict[str, str]:
         """Carry a plan out; what is in force is `self.now` already. Returns notes by path."""
         fleet, shell, members = self.now.fleet, self._shell, self._members
-        shell.feed(SettingsChanged(shell.now(), fleet_settings(fleet).document()))
+        shell.feed(SettingsChanged(shell.now(), Settings.of(fleet).document()))
         for name in plan.leaves:
             members.retire(name, fleet.serving.drain_s)
         members.use_profile(fleet, profile)
@@ -151,16 +153,12 @@ class Reloader:
             log.warning("reload (%s): %s is as it was until a restart of %s", by, change.path, change.needs)
 
 
-def fleet_settings(fleet: Fleet) -> Settings:
-    """The parts of a fleet file that control reads."""
-    return Settings(fleet.slo, fleet.serving, fleet.controller, fleet.recovery, fleet.engines.kv_lease_s)
-
-
-def _open(file: Path, in_force: Fleet) -> tuple[Expanded, Profile, Reach]:
-    """The file, and the profile and the way to its engines under what is in force of `engines`."""
+def _open(file: Path, in_force: Fleet) -> _Read:
+    """The file, and the profile and the way to its engines under what is in force of `engines`; the tenants' keys."""
     expanded = open_fleet(file)
     fleet = expanded.fleet.model_copy(update={"engines": in_force.engines})
-    return expanded, fleet_profile(fleet), engine_reach(replace(expanded, fleet=fleet))
+    keys = read_keys(fleet.routers.tenants, in_force.model.name)
+    return expanded, fleet_profile(fleet), engine_reach(replace(expanded, fleet=fleet)), keys
 
 
 def _errors(error: Exception, file: str) -> list[Error]:

@@ -16,10 +16,10 @@ from pathlib import Path
 import uvloop
 
 import narwhal
+from narwhal.control import Settings
 from narwhal.fleet import Profile
 from narwhal.fleet.expanded import Expanded, RouterSpec
 from narwhal.router.admin import Admin
-from narwhal.router.errors import ServeError
 from narwhal.router.gateway import Gateway
 from narwhal.router.http import Connection
 from narwhal.router.journal import Journal, utc_now
@@ -28,10 +28,11 @@ from narwhal.router.members import Members, fleet_profile
 from narwhal.router.metrics import Metrics
 from narwhal.router.probes import Probes
 from narwhal.router.reach import engine_reach
-from narwhal.router.reloader import Reloader, fleet_settings
+from narwhal.router.reloader import Reloader
 from narwhal.router.rows import StartRow
 from narwhal.router.shell import Shell
 from narwhal.router.state import router_state
+from narwhal.router.tenants import read_keys
 
 log = logging.getLogger("narwhal.router")
 HOUSEKEEPING_S = 1.0
@@ -53,7 +54,6 @@ def serve(expanded: Expanded, *, state_dir: Path, file: Path | None = None) -> N
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # one that comes before the start is over must not end it
     _log_to_stderr(expanded.fleet.observability.log_level)
-    _refuse_what_is_not_served(expanded)
     _warn_of_what_has_no_effect(expanded)
     _raise_file_limit()
     profile = fleet_profile(expanded.fleet)
@@ -76,6 +76,7 @@ class _Process:
         self.fleet = expanded.fleet
         self.router: RouterSpec = expanded.routers[0]
         self.state_dir = state_dir
+        self.keys = read_keys(expanded.fleet.routers.tenants, expanded.fleet.model.name)
         self.file = None if file is None else file.absolute()
 
     async def run(self) -> None:
@@ -83,13 +84,13 @@ class _Process:
         fleet, loop = self.fleet, asyncio.get_running_loop()
         reach = engine_reach(self.expanded)
         journal = self._journal()
-        shell = Shell(fleet_settings(fleet), loop, journal, Metrics())
+        shell = Shell(Settings.of(fleet), loop, journal, Metrics())
         started_t = shell.now()
         self._begin_journal(journal, started_t)
         probes = Probes(shell, fleet.recovery.probe_interval_s, fleet.recovery.probe_timeout_s)
         shell.probe = probes.now
         members = Members(shell, probes, reach)
-        gateway = Gateway(shell, fleet)
+        gateway = Gateway(shell, fleet, self.keys)
         state = lambda: router_state(shell, fleet.metadata.name, fleet.model.name, members.urls, started_t)  # noqa: E731
         admin = Admin(shell, state)
         listeners = await open_listeners(self.expanded, self.state_dir, gateway, admin)
@@ -135,7 +136,7 @@ class _Process:
     def _begin_journal(self, journal: Journal, started_t: float) -> None:
         fleet = self.fleet
         journal.row(StartRow(started_t, utc_now(), fleet.metadata.name, narwhal.__version__))
-        journal.begin_events(started_t, {"type": "Settings", **fleet_settings(fleet).document()})
+        journal.begin_events(started_t, {"type": "Settings", **Settings.of(fleet).document()})
 
 
 def _keep_house(shell: Shell, *open_ones: set[Connection]) -> None:
@@ -148,19 +149,11 @@ def _keep_house(shell: Shell, *open_ones: set[Connection]) -> None:
         pool.prune()
 
 
-def _refuse_what_is_not_served(expanded: Expanded) -> None:
-    """A key that protects something must not be passed over in silence."""
-    routers = expanded.fleet.routers
-    if any(tenant.keys for tenant in routers.tenants):
-        raise ServeError("routers.tenants: this version does not check keys; leave the tenants out")
-
-
 def _warn_of_what_has_no_effect(expanded: Expanded) -> None:
     """Keys of the fleet file that a later version serves: say so, rather than let someone rely on them."""
     fleet = expanded.fleet
     keys = {
         "routers.standby": fleet.routers.standby is not None,
-        "routers.tenants": bool(fleet.routers.tenants),
         "lease": fleet.lease.backend == "etcd",
         "profiles.path": fleet.profiles.path is not None,
         "recovery.state_path": fleet.recovery.state_path is not None,

@@ -21,6 +21,7 @@ from narwhal.router.http import Connection
 from narwhal.router.journal import Journal
 from narwhal.router.metrics import Metrics
 from narwhal.router.rows import ChangeRow, DecisionRow, RequestRow
+from narwhal.router.tenants import DEFAULT
 from narwhal.router.upstream import Pool
 
 SWEEP_S = 0.05
@@ -144,13 +145,16 @@ class Shell:
 
     # Requests
 
-    def arrived(self, connection: Connection, parsed: Parsed, request_id: bytes, started_t: float) -> None:
+    def arrived(
+        self, connection: Connection, parsed: Parsed, request_id: bytes, started_t: float, tenant: str = DEFAULT
+    ) -> None:
         """A request passed the door."""
         self._number += 1
         exchange = Exchange(self, connection, parsed, request_id, self._number)
         connection.serving = exchange
         now = self.now()
         exchange.arrived_t = started_t or now
+        exchange.tenant = tenant
         tokens = parsed.prompt_tokens or max(int(parsed.prompt_bytes * self._tokens_per_byte), 1)
         exchange.prompt_tokens = parsed.prompt_tokens
         self.exchanges[self._number] = exchange
@@ -160,7 +164,15 @@ class Shell:
             exchange.limit = self.limits.arm(self._number, "request", exchange.arrived_t + request_s)
         self.feed(
             e.RequestArrived(
-                now, self._number, tokens, parsed.max_tokens, parsed.whole, exchange.tenant, "", exchange.arrived_t
+                now,
+                self._number,
+                tokens,
+                parsed.max_tokens,
+                parsed.whole,
+                tenant,
+                "",
+                exchange.arrived_t,
+                parsed.priority,
             )
         )
 
@@ -206,6 +218,9 @@ class Shell:
             self.recent.append((last_t, met))
         self.metrics.ended(outcome, code, ttft_s, tpot_s, tokens)
         prefilled_s = exchange.prefilled_t - arrived_t if exchange.prefilled_t else None
+        if self.settings.tenants:
+            key = (exchange.tenant, outcome)
+            self.metrics.tenants[key] = self.metrics.tenants.get(key, 0) + 1
         self.journal.row(
             RequestRow(
                 request=exchange.number,

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from narwhal.control.placement import splits
 from narwhal.control.state import Engine
+from narwhal.control.tenants import Account
 
 if TYPE_CHECKING:
     from narwhal.router.shell import Shell
@@ -45,7 +46,19 @@ def router_state(shell: "Shell", fleet: str, model: str, urls: dict[str, str], s
         },
         "attainment_60s": sum(met for _, met in recent) / len(recent) if recent else None,
         "journal": {"dropped_lines": shell.journal.dropped, "error": shell.journal.error},
+        "tenants": [_tenant(pool.accounts[name]) for name in pool.accounts.configured],
         "engines": [_engine(shell, engine, urls.get(name, ""), now) for name, engine in sorted(pool.engines.items())],
+    }
+
+
+def _tenant(account: Account) -> dict[str, Any]:
+    return {
+        "name": account.name,
+        "weight": account.weight,
+        "priority": account.priority,
+        "open": account.open,
+        "waiting": account.waiting,
+        "tokens": account.tokens,
     }
 
 

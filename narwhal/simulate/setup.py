@@ -57,8 +57,7 @@ def fleet_engines(expanded: Expanded, curves: Curves | None = None) -> list[Engi
 
 def fleet_settings(expanded: Expanded) -> Settings:
     """The parts of a fleet file that control reads."""
-    fleet = expanded.fleet
-    return Settings(fleet.slo, fleet.serving, fleet.controller, fleet.recovery, fleet.engines.kv_lease_s)
+    return Settings.of(expanded.fleet)
 
 
 def plain_engines(count: int, curves: Curves) -> list[EngineSetup]:

@@ -107,7 +107,7 @@ def test_interactive_prompts_go_first_and_batch_ones_do_not_starve() -> None:
     while fleet.pool.queue:
         running = next(iter(fleet.engine("e0").prefills))
         started = [command.request for command in fleet.prefilled(running) if isinstance(command, StartPrefill)]
-        order += [fleet.pool.requests[number].share.account.limits.name for number in started]
+        order += [fleet.pool.requests[number].share.account.name for number in started]
         fleet.feed(RequestFinished(fleet.t, running, 1))
     assert order[:9] == ["a"] * 9
     assert "b" in order[9:11]
@@ -150,4 +150,4 @@ def test_a_reload_changes_limits_and_keeps_what_is_open() -> None:
         fleet.feed(RequestCancelled(2.0, number))
     check_sums(fleet.control)
     fleet.feed(SettingsChanged(3.0, changed.document()))
-    assert {account.limits.name for account in fleet.pool.accounts} == {"a", "c"}
+    assert {account.name for account in fleet.pool.accounts} == {"a", "c"}

@@ -131,7 +131,7 @@ def test_a_tenant_that_was_away_saves_up_no_turns() -> None:
         assert head is not None
         queue.take(head)
         head.share.charge(100)
-        order.append(head.share.account.limits.name)
+        order.append(head.share.account.name)
     assert 2 <= order.count("t0") <= 4  # weights 1 and 3, from now on
 
 

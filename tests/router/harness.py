@@ -226,7 +226,7 @@ engines:
 split: {{prefill: {prefill}, decode: {decode}}}
 routers:
   primary: local
-  port: {port}{tls}
+  port: {port}{tls}{tenants}
   admin: {{port: {admin_port}{admin}}}
 controller: {{{controller}}}
 serving: {{{serving}}}
@@ -346,6 +346,7 @@ def write_fleet(folder: Path, ports: list[int], **options: Any) -> tuple[Path, i
         "slo": "ttft_s: 10.0, tpot_s: 1.0",
         "speed": 1.0,
         "admin": "",
+        "tenants": "",
         "engine_more": "",
         "controller": "enabled: false",
         "seqs": 256,
