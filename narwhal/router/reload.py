@@ -211,8 +211,9 @@ class InForce:
             if (value := before if _effect(before, after) in (Effect.ROUTER, Effect.BOTH) else after) is not None
         }
         restarted = ("metadata", "model", "engines", "routers", "lease")
-        fleet = new.model_copy(update={name: getattr(old, name) for name in restarted})
-        fleet.routers = old.routers.model_copy(update={"tenants": new.routers.tenants})
+        kept = {name: getattr(old, name) for name in restarted}
+        kept["routers"] = old.routers.model_copy(update={"tenants": new.routers.tenants})
+        fleet = new.model_copy(update=kept)
         engines = {engine.id: engine for engine in expanded.engines}
         return InForce(fleet, engines, self.router, new.digest(), values)
 
