@@ -3,7 +3,7 @@ BIN := .venv/bin
 SOURCES := narwhal tests
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo check test e2e fuzz client bench bench-control bench-router schemas format clean
+.PHONY: help setup demo check test e2e fuzz client bench bench-control bench-router turning schemas format clean
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -41,6 +41,9 @@ bench: .venv/.dev ## The short measurements, and the C programs of bench-router;
 
 bench-control: .venv/.dev ## The role policies side by side, into docs/performance.md; an hour (BENCH_ARGS=--quick: minutes)
 	$(BIN)/python bench/control/run.py $(BENCH_ARGS)
+
+turning: .venv/.dev ## How long a full reversal takes on four real engine processes, when traffic turns twice; six minutes
+	$(BIN)/python bench/control/turning.py $(BENCH_ARGS)
 
 bench-router: .venv/.dev ## Our router against vllm-router and sglang-router, into docs/performance.md; half an hour
 	@$(BIN)/python bench/router/run.py $(BENCH_ARGS)

@@ -7,7 +7,7 @@ from typing import Any
 
 from narwhal.fleet import Expanded
 from narwhal.fleet.model import Slo
-from narwhal.measure import Outcome, Phase, Score, score, time_to_adapt
+from narwhal.measure import Outcome, Phase, Score, score, time_to_adapt, windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,8 @@ class DemoReport:
     static: Score
     moves: Sequence[DemoMove]
     turns: Sequence[Turn]
+    windows: Sequence[float | None]
+    """Attainment of the fleet that moves, of what was sent in each 5 s."""
     url: str
 
     @property
@@ -94,6 +96,7 @@ def report(
         static=score(static, slo),
         moves=tuple(moves),
         turns=_turns(phases, moving, static, slo, moves),
+        windows=windows(moving, slo, sum(phase.seconds for phase in phases)),
         url=url,
     )
 

@@ -4,7 +4,7 @@
 the outcomes against the targets of a fleet file.
 """
 
-from narwhal.measure.judging import Score, meets, recent_attainment, score, time_to_adapt
+from narwhal.measure.judging import Score, meets, recent_attainment, score, time_to_adapt, windows
 from narwhal.measure.load import Load, Target
 from narwhal.measure.outcome import Outcome
 from narwhal.measure.schedule import Phase, Planned, poisson
@@ -21,4 +21,5 @@ __all__ = [
     "recent_attainment",
     "score",
     "time_to_adapt",
+    "windows",
 ]

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from narwhal.fleet.model import Slo
 from narwhal.measure.outcome import Outcome
@@ -64,6 +65,17 @@ def recent_attainment(outcomes: Iterable[Outcome], slo: Slo, since_s: float) -> 
     """Share of the requests that ended at or after `since_s` and met both targets; None when none ended."""
     ended = [outcome for outcome in outcomes if outcome.ended_s is not None and outcome.ended_s >= since_s]
     return sum(meets(outcome, slo) for outcome in ended) / len(ended) if ended else None
+
+
+def windows(outcomes: Iterable[Outcome], slo: Slo, seconds: float, window_s: float = 5.0) -> list[float | None]:
+    """Attainment of the requests that were sent in each window of a load; None where none was sent."""
+    count = max(ceil(seconds / window_s), 1)
+    sent, met = [0] * count, [0] * count
+    for outcome in outcomes:
+        place = min(int(outcome.sent_s / window_s), count - 1)
+        sent[place] += 1
+        met[place] += meets(outcome, slo)
+    return [good / all_ if all_ else None for good, all_ in zip(met, sent, strict=True)]
 
 
 def time_to_adapt(

@@ -1,7 +1,7 @@
 import pytest
 
 from narwhal.fleet.model import Slo
-from narwhal.measure import Outcome, Phase, Planned, meets, poisson, recent_attainment, score, time_to_adapt
+from narwhal.measure import Outcome, Phase, Planned, meets, poisson, recent_attainment, score, time_to_adapt, windows
 
 SLO = Slo(ttft_s=1.0, tpot_s=0.1)
 
@@ -44,6 +44,12 @@ def test_nothing_offered_has_no_attainment() -> None:
 def test_recent_attainment_counts_what_ended_since() -> None:
     outcomes = [missed(1.0), served(10.0), missed(11.0)]
     assert recent_attainment(outcomes, SLO, 5.0) == 0.5
+
+
+def test_windows_hold_what_was_sent_in_them() -> None:
+    outcomes = [served(0.0), missed(4.9), served(5.0), served(16.0), served(20.5)]
+    assert windows(outcomes, SLO, 20.0) == [0.5, 1.0, None, 1.0]
+    assert windows([], SLO, 4.0) == [None]
 
 
 def test_time_to_adapt_is_the_first_window_that_is_back() -> None:
