@@ -323,10 +323,7 @@ class Lifecycle:
         return self._enqueue(request, t, front=True) + self.fill_seats(t)
 
     def needs(self, engine: str) -> bool:
-        """Whether a request still runs on an engine, or on KV that it keeps.
-
-        Looks through all requests only once the engine serves none: for the handoffs that nobody has read yet.
-        """
+        """Whether a request still runs on an engine, or on KV that it keeps. Looks through all once it serves none."""
         found = self.pool.engines.get(engine)
         if found is not None and (found.prefills or found.streams):
             return True
