@@ -69,8 +69,7 @@ class Bench:
         rows: list[table.Row] = []
         missing = {name: why for (at, name), why in self.failures.items() if at == id(scene)} | self.gone
         for figure in scene.figures:
-            name = figure.measure.format(streams=f"{self.options.streams:,}")
-            rows += table.rows_of(figure, name, self.samples[id(scene)], self.options.peer, missing)
+            rows += table.rows_of(figure, self.samples[id(scene)], self.options.peer, missing)
         return rows
 
     def _round(self, scene: Scene | Solo, stage: Stage) -> dict[str, Sample]:
@@ -94,8 +93,8 @@ class Bench:
         """One sample, or None with the reason kept when it cannot be had: a failure of one spoils no other."""
         if name in self.gone:
             return None
-        what = scene.figures[0].measure.format(streams=self.options.streams)
-        label = f"{time.monotonic() - self.began_t:5.0f} s, round {stage.round + 1}, {what}, {name}"
+        elapsed_s = time.monotonic() - self.began_t
+        label = f"{elapsed_s:5.0f} s, round {stage.round + 1}, {scene.figures[0].measure}, {name}"
         try:
             sample = play()
         except tools.ToolError as error:
@@ -119,14 +118,18 @@ class Bench:
             return scene.play(stage, router)
 
 
-def chosen(only: str) -> list[Scene | Solo]:
-    """Scenes with the figures whose name holds a text."""
+def chosen(only: str, streams_count: int) -> list[Scene | Solo]:
+    """Scenes with the figures whose name holds a text; names that tell a number of streams tell it."""
     every: list[Scene | Solo] = [*cpu.SCENES, *streams.SCENES, *decisions.SOLOS, *overload.SOLOS]
-    left = [
-        replace(scene, figures=tuple(figure for figure in scene.figures if only.lower() in figure.measure.lower()))
-        for scene in every
-    ]
-    return [scene for scene in left if scene.figures]
+    found = []
+    for scene in every:
+        named = [
+            replace(figure, measure=figure.measure.format(streams=f"{streams_count:,}")) for figure in scene.figures
+        ]
+        kept = tuple(figure for figure in named if only.lower() in figure.measure.lower())
+        if kept:
+            found.append(replace(scene, figures=kept))
+    return found
 
 
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:
@@ -159,7 +162,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs behind it with SIGINT ignored
     began, load_before = time.monotonic(), os.getloadavg()[0]
-    scenes = chosen(options.only)
+    scenes = chosen(options.only, options.streams)
     if not scenes:
         say(f"bench: no row holds {options.only!r}")
         return 2

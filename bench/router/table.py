@@ -37,19 +37,17 @@ class Row:
 
 def rows_of(
     figure: Figure,
-    measure: str,
     rounds: Sequence[Mapping[str, Sample]],
     peers: Sequence[str],
     missing: Mapping[str, str],
 ) -> list[Row]:
     """The rows of a figure, one for each peer; `rounds` hold samples by router, `missing` why a router has none."""
     against: Sequence[str | None] = peers if figure.peers and peers else (None,)
-    return [_row(figure, measure, rounds, peer, missing) for peer in against]
+    return [_row(figure, rounds, peer, missing) for peer in against]
 
 
 def _row(
     figure: Figure,
-    measure: str,
     rounds: Sequence[Mapping[str, Sample]],
     peer: str | None,
     missing: Mapping[str, str],
@@ -66,7 +64,7 @@ def _row(
     goal = figure.goal if figure.goal and peer in (None, REFERENCE) else None
     notes = [missing[name] for name in (figure.ours, peer) if name is not None and name in missing]
     return Row(
-        measure=measure,
+        measure=figure.measure,
         unit=figure.unit,
         against=peer,
         ours=result,

@@ -29,7 +29,7 @@ PEER, OTHER = "vllm-router", "sglang-router"
 
 
 def rows(figure: Figure, *rounds: dict[str, dict[str, float]], peers: list[str], **missing: str) -> list[table.Row]:
-    return table.rows_of(figure, figure.measure, rounds, peers, {k.replace("_", "-"): v for k, v in missing.items()})
+    return table.rows_of(figure, rounds, peers, {k.replace("_", "-"): v for k, v in missing.items()})
 
 
 def test_a_ratio_is_the_median_of_the_ratios_of_rounds() -> None:
@@ -89,11 +89,12 @@ def test_a_busy_machine_is_said() -> None:
 
 
 def test_only_keeps_the_rows_that_hold_a_text() -> None:
-    every = [figure.measure for scene in run.chosen("") for figure in scene.figures]
-    kept = [figure.measure for scene in run.chosen("CONTINUATION") for figure in scene.figures]
+    every = [figure.measure for scene in run.chosen("", 5000) for figure in scene.figures]
+    kept = [figure.measure for scene in run.chosen("CONTINUATION", 5000) for figure in scene.figures]
     assert len(every) == len(set(every))
     assert kept == [name for name in every if "continuation" in name]
     assert len(kept) == 2
+    assert "memory per stream, 5,000 streams" in every
 
 
 def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

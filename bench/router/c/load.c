@@ -1,12 +1,13 @@
 /* A load generator that is cheaper than any router. One JSON line at the end tells what came back.
 
        load --port P [--connections N] [--requests N] [--rate PER_S] [--stream] [--tokens N] [--body BYTES]
-            [--ramp PER_S] [--seconds S] [--plain] [--tls] [--ttft-ms MS] [--tpot-ms MS]
+            [--ramp PER_S] [--opening N] [--seconds S] [--plain] [--tls] [--ttft-ms MS] [--tpot-ms MS]
 
-   Closed loop: each connection asks again when it is answered; with --ramp, connections begin that many a second, and
-   with --requests equal to --connections each asks once. Open loop with --rate: Poisson arrivals on any idle connection
-   (`dropped` counts arrivals that found none). A stream of the mock is checked token by token, and each token's way is
-   timed from its stamp; --plain takes any engine's streams. `within` counts streams within both targets. */
+   Closed loop: each connection asks again when it is answered. With --ramp, connections begin that many a second while
+   fewer than --opening wait for their first answer; with --requests equal to --connections each asks once. Open loop
+   with --rate: Poisson arrivals on any idle connection (`dropped` counts arrivals that found none). A stream of the
+   mock is checked token by token, and each token's way is timed from its stamp; --plain takes any engine's streams.
+   `within` counts streams within both targets. */
 #include "histogram.h"
 #include "http.h"
 #include "options.h"
@@ -38,7 +39,7 @@ static int last_status;
 static char *texts[PROMPTS];
 static size_t text_bytes[PROMPTS];
 static struct conn *conns;
-static int *idle, idles;
+static int *idle, idles, waiting; /* waiting: for the head of an answer */
 static int64_t started_ns;
 
 /* Requests */
@@ -77,6 +78,7 @@ static void begin(struct conn *c);
 /* A request is over: `good`, or failed. */
 static void end(struct conn *c, bool good) {
   ended++;
+  waiting -= !c->have_head;
   c->busy = false;
   if (good)
     ok++;
@@ -128,10 +130,12 @@ static void begin(struct conn *c) {
   fresh.unsent = text_bytes[began % PROMPTS];
   *c = fresh;
   began++;
+  waiting++;
   if (c->wire.fd >= 0)
     write_rest(c);
   else if (!dial(c)) {
     c->busy = false;
+    waiting--;
     ended++;
     failed++;
   }
@@ -253,6 +257,7 @@ static void take_answer(struct conn *c, const char *data, size_t bytes) {
   c->left = length && !c->chunked ? atoll(length) : -1;
   c->closes = close && !strncasecmp(close, "close", 5);
   c->have_head = true;
+  waiting--;
   size_t rest = held(&c->head) - (stop + 4 - head);
   if ((!c->chunked && c->left == 0) || (rest && take_body(c, stop + 4, rest)))
     complete(c);
@@ -310,7 +315,7 @@ static void handle(struct conn *c, uint32_t events) {
 static int start_due(int *launched, double *next_s, double elapsed_s) {
   if (rate <= 0) {
     int due = ramp > 0 ? (int)(elapsed_s * ramp) + 1 : connections;
-    while (*launched < due && *launched < connections)
+    while (*launched < due && *launched < connections && waiting < opening)
       begin(&conns[(*launched)++]);
     return *launched < connections ? 1 : 100;
   }
