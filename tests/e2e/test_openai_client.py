@@ -181,12 +181,30 @@ def test_errors_have_the_client_s_classes(fleet: Fleet, routed: openai.OpenAI) -
     assert all(engine["state"] == "live" for engine in fleet.router.state()["engines"])
 
 
+def fault(fleet: Fleet, engine: str, **what: Any) -> None:
+    url, data = fleet.expanded.engine(engine).url, json.dumps(what).encode()
+    request = urllib.request.Request(f"{url}/simulate/faults", data, method="POST" if what else "DELETE")
+    urllib.request.urlopen(request, timeout=60).close()
+
+
 def test_a_stream_that_breaks_raises_in_the_client(routed: openai.OpenAI, fleet: Fleet) -> None:
     decode = next(engine for engine in fleet.router.state()["engines"] if engine["role"] == "decode")["id"]
-    url = fleet.expanded.engine(decode).url
-    fault = json.dumps({"kind": "cut_stream", "after_tokens": 5, "count": 1}).encode()
-    urllib.request.urlopen(f"{url}/simulate/faults", fault).close()
+    fault(fleet, decode, kind="cut_stream", after_tokens=5, count=1)
     chunks = routed.completions.create(model="m", prompt="the sea", max_tokens=50, stream=True)
     assert next(chunks).choices[0].text
     with pytest.raises(openai.APIError, match="may be sent again"):
         list(chunks)
+
+
+def test_a_response_that_breaks_raises_in_the_client(routed: openai.OpenAI, fleet: Fleet) -> None:
+    engines = [engine.id for engine in fleet.expanded.engines]
+    for engine in engines:
+        fault(fleet, engine, kind="cut_stream", after_tokens=5)
+    try:
+        events = routed.responses.create(model="m", input="the sea", max_output_tokens=50, stream=True)
+        assert next(events).type == "response.created"
+        with pytest.raises(openai.APIError, match="may be sent again"):
+            list(events)
+    finally:
+        for engine in engines:
+            fault(fleet, engine)

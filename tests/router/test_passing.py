@@ -121,3 +121,16 @@ def test_a_trace_that_is_none_stays_here(router: Router, prefill: FakeEngine, de
     assert router.send("POST", "/v1/completions", body, {"tracestate": value})[0] == 200
     for [asked] in (prefill.generations, decode.generations):
         assert set(asked.headers) == OURS
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_no_header_of_an_engine_s_answer_goes_to_a_client(router: Router, decode: FakeEngine, stream: bool) -> None:
+    told = b"server: engine-7\r\nset-cookie: a=b\r\nx-engine: 10.0.0.7\r\nconnection: keep-alive, x-engine\r\n"
+    head = STREAM_HEAD.replace(b"\r\n\r\n", b"\r\n" + told + b"\r\n")
+    data = b"data: {}\n\n" if stream else json.dumps({"choices": []}).encode()
+    head = head if stream else head.replace(b"text/event-stream; charset=utf-8", b"application/json")
+    decode.leg_2 = lambda asked, sock: sock.sendall(head + chunk(data) + b"0\r\n\r\n")
+    status, headers, body = router.send("POST", "/v1/completions", {"prompt": "hello", "stream": stream})
+    assert (status, body) == (200, data)
+    own = {"content-type", "x-request-id"} | ({"transfer-encoding", "cache-control"} if stream else {"content-length"})
+    assert set(headers) == own
