@@ -24,7 +24,7 @@ def check(router: Running, seen: Loaded) -> None:
     lost = seen.failed + seen.refused + seen.unfinished + seen.out_of_order + seen.dropped
     if lost:
         raise ToolError(
-            f"{router.name}: of {seen.ok + lost} requests {seen.failed} failed (last status {seen.last_status}), "
+            f"{router.name}: of {seen.ok + lost} requests {seen.failed} failed (last with status {seen.bad_status}), "
             f"{seen.refused} were refused, {seen.unfinished} did not end, {seen.dropped} were not sent, "
             f"{seen.out_of_order} tokens were out of order"
         )

@@ -56,6 +56,8 @@ def _many(stage: Stage, router: Running) -> Sample:
         "streams": float(active),
         "memory": (most - idle) / max(active, 1) / 1024,
         "failed": float(failed),
+        "refused": float(seen.refused),
+        "bad_status": float(seen.bad_status),
         "delay_p50": seen.chunk_delay_ms.p50,
         "delay_p99": seen.chunk_delay_ms.p99,
     }

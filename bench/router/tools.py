@@ -74,7 +74,7 @@ class Loaded:
     within: int
     unfinished: int
     dropped: int
-    last_status: int
+    bad_status: int
     out_of_order: int
     chunks: int
     reads: int

@@ -35,7 +35,7 @@ struct conn {
 static int epoll;
 static struct histogram first_byte, chunk_delay, whole, refusal;
 static long ok, failed, refused, within, began, ended, dropped, chunks, reads, bytes_read, out_of_order;
-static int last_status;
+static int bad_status; /* of the last answer that was not 200 */
 static char *texts[PROMPTS];
 static size_t text_bytes[PROMPTS];
 static struct conn *conns;
@@ -185,7 +185,8 @@ static void take_payload(struct conn *c, const char *data, size_t bytes) {
 static void complete(struct conn *c) {
   int64_t now = now_ns();
   bool good = c->status == 200;
-  last_status = c->status;
+  if (!good)
+    bad_status = c->status;
   if (good && stream)
     good = memmem(c->tail, sizeof c->tail, "[DONE]", 6) && (plain || c->tokens == tokens);
   if (c->status == 429 || c->status == 503) {
@@ -362,8 +363,8 @@ int main(int argc, char **argv) {
   started_ns = now_ns();
   run();
   printf("{\"ok\":%ld,\"failed\":%ld,\"refused\":%ld,\"within\":%ld,\"unfinished\":%ld,\"dropped\":%ld,"
-         "\"last_status\":%d,\"out_of_order\":%ld,\"chunks\":%ld,\"reads\":%ld,\"bytes\":%ld,\"seconds\":%.4f",
-         ok, failed - refused, refused, within, began - ended, dropped, last_status, out_of_order, chunks, reads,
+         "\"bad_status\":%d,\"out_of_order\":%ld,\"chunks\":%ld,\"reads\":%ld,\"bytes\":%ld,\"seconds\":%.4f",
+         ok, failed - refused, refused, within, began - ended, dropped, bad_status, out_of_order, chunks, reads,
          bytes_read, (now_ns() - started_ns) * 1e-9);
   print_ms("first_byte_ms", &first_byte);
   print_ms("chunk_delay_ms", &chunk_delay);
