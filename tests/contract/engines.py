@@ -1,38 +1,20 @@
-"""Engines as real processes, and a plain client for them."""
+"""A plain client for an engine that is a process of its own, whatever kind it is."""
 
 import contextlib
 import http.client
 import json
 import os
-import re
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-BLOCK_TOKENS = 16
-KV_CAPACITY_TOKENS = 2048
-KV_BYTES_PER_TOKEN = 1000
-PATIENCE_S = 60.0
-
-PROFILE = {
-    "apiVersion": "narwhal/v1",
-    "kind": "Profile",
-    "name": "contract",
-    "source": "invented for the contract tests: quick, and with little room",
-    "prefill": {"a_s": 0.002, "b_s_per_token": 0.00001},
-    "decode": {"d0_s": 0.005, "d1_s": 0.0, "d2_s": 0.0},
-    "transfer": {"t0_s": 0.001, "bandwidth_bytes_per_s": 1e9},
-    "kv_bytes_per_token": KV_BYTES_PER_TOKEN,
-    "kv_capacity_tokens": KV_CAPACITY_TOKENS,
-    "block_tokens": BLOCK_TOKENS,
-    "max_num_seqs": 32,
-    "max_num_batched_tokens": 2048,
-}
+PATIENCE_S, START_PATIENCE_S = 300.0, 900.0
+"""How long anything, and the start of vLLM, may take on a slow machine."""
+MODEL = "contract"
 
 
 @dataclass
@@ -52,13 +34,26 @@ class Reply:
         return [json.loads(line) for line in lines[:-1]]
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What differs between kinds of engines by nature."""
+
+    name: str
+    block_tokens: int
+    capacity_tokens: int
+    """Longest prompt plus output; the KV cache holds little more."""
+    kv_bytes_per_token: int
+    most_logprobs: int
+
+
 @dataclass
 class Engine:
     process: "subprocess.Popen[bytes]"
     port: int
+    side_channel_port: int
     log: Path
-    model: str = "contract"
-    options: dict[str, object] = field(default_factory=dict)
+    kind: "Facts"
+    model: str = MODEL
 
     def send(
         self, path: str, body: object = None, *, method: str | None = None, timeout_s: float = PATIENCE_S
@@ -95,29 +90,42 @@ class Engine:
                 total += float(line.rsplit(" ", 1)[1])
         return total
 
-    def eventually(self, met: Callable[[], bool]) -> None:
+    def eventually(self, met: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
         """Wait until something holds, for as long as a slow machine may need."""
-        until_t = time.monotonic() + PATIENCE_S
+        until_t = time.monotonic() + patience_s
         while not met():
             assert time.monotonic() < until_t, "it never came to hold"
             time.sleep(0.02)
 
+    def usage(self) -> float:
+        """Share of its KV cache that is in use."""
+        return self.metric("vllm:kv_cache_usage_perc")
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
     def kill(self) -> None:
-        self.process.kill()
+        self._signal(signal.SIGKILL)
         self.process.wait()
 
     def stop(self) -> None:
-        os.kill(self.process.pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        os.kill(self.process.pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To all its processes: each engine is started as a session of its own."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
 
 
 class Streaming:
     """A stream in progress."""
 
     def __init__(self, engine: Engine, prompt: list[int], max_tokens: int, **more: object) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", engine.port, timeout=60)
+        self._connection = http.client.HTTPConnection("127.0.0.1", engine.port, timeout=PATIENCE_S)
         body = {"prompt": prompt, "max_tokens": max_tokens, "stream": True, "return_token_ids": True, **more}
         data = json.dumps({"temperature": 0, **body}).encode()
         self._connection.request("POST", "/v1/completions", data, {"content-type": "application/json"})
@@ -144,46 +152,4 @@ class Streaming:
 
 
 StartEngine = Callable[..., Engine]
-
-
-def start_simulated(folder: Path, number: int, options: dict[str, object]) -> Engine:
-    profile = folder / "contract.json"
-    profile.write_text(json.dumps(PROFILE))
-    settings: dict[str, object] = {
-        "port": 0,
-        "side_channel_port": 0,
-        "model": "contract",
-        "profile": profile,
-        "max_model_len": KV_CAPACITY_TOKENS,
-        **options,
-    }
-    argv = [sys.executable, "-m", "narwhal", "engine", "simulate"]
-    for name, value in settings.items():
-        argv += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-    log = folder / f"engine-{number}.log"
-    with log.open("wb") as file:
-        process = subprocess.Popen(argv, stderr=file, stdin=subprocess.DEVNULL)
-    until_t = time.monotonic() + PATIENCE_S
-    while (found := re.search(r"http://[\d.]+:(\d+)", log.read_text())) is None:
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < until_t, "it never listened"
-        time.sleep(0.02)
-    return Engine(process, int(found[1]), log, options=settings)
-
-
-@contextlib.contextmanager
-def starting(folder: Path) -> Iterator[StartEngine]:
-    """A start function; whatever it started ends at the end."""
-    engines: list[Engine] = []
-
-    def start(**options: object) -> Engine:
-        engines.append(start_simulated(folder, len(engines), options))
-        return engines[-1]
-
-    try:
-        yield start
-    finally:
-        for engine in engines:
-            if engine.process.poll() is None:
-                engine.go_on()
-                engine.kill()
+FreshPrompt = Callable[[int], list[int]]

@@ -8,7 +8,8 @@ import pytest
 
 from tests.contract.engines import Engine, StartEngine
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.parametrize("kind", ["simulated"], indirect=True)]
+"""Not on the tiny model of the CPU: what it says has no form."""
 FreshPrompt = Callable[[int], list[int]]
 CHAT = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "hello"}]

@@ -114,7 +114,7 @@ def parse_ask(body: Body, *, chat: bool, settings: Settings, source: Source | No
     asked_tokens = limit if limit is not None else room if chat else 16
     stream = bool(body.get("stream"))
     options = body.get("stream_options")
-    if options is not None and not stream:
+    if options and not stream:
         message = "Stream options can only be defined when `stream=True`. (parameter=stream_options)"
         raise ApiError(400, message, "stream_options")
     options = options if isinstance(options, dict) else {}
@@ -122,7 +122,7 @@ def parse_ask(body: Body, *, chat: bool, settings: Settings, source: Source | No
     min_tokens = _integer(body, "min_tokens") or 0
     if min_tokens > asked_tokens:
         message = f"min_tokens must be less than or equal to max_tokens={asked_tokens}, got {min_tokens}."
-        raise ApiError(400, message, "min_tokens")
+        raise ApiError(400, message)
     return Asked(
         chat=chat,
         prompts=prompts,
@@ -188,13 +188,13 @@ def _prompts(body: Body, params: Body, *, chat: bool) -> tuple[list[int], ...]:
         else:
             prompts = [prompt] if isinstance(prompt, list) else []
     if not prompts or not all(prompts):
-        raise ApiError(400, "Either prompt or prompt_embeds must be provided and non-empty.", "prompt")
+        raise ApiError(400, "You must pass at least one prompt")
     for prompt in prompts:
         for token in prompt:
             if type(token) is not int:
                 raise ApiError(400, "a prompt is a text, a list of token ids, or a list of those", "prompt")
             if not 0 <= token < VOCABULARY_SIZE:
-                raise ApiError(400, f"Token id {token} is out of vocabulary", "prompt")
+                raise ApiError(400, f"Token id {token} is out of vocabulary")
     return tuple(prompts)
 
 
@@ -225,13 +225,15 @@ def _sampling(body: Body) -> tuple[int, int]:
     temperature = body.get("temperature")
     temperature = 1.0 if temperature is None else temperature
     if isinstance(temperature, bool) or not isinstance(temperature, int | float) or temperature < 0:
-        raise ApiError(400, f"temperature must be non-negative, got {temperature}.", "temperature")
+        shown = float(temperature) if isinstance(temperature, int | float) else temperature
+        message = f"temperature must be non-negative, got {shown}. (parameter=temperature, value={shown})"
+        raise ApiError(400, message, "temperature")
     n = _integer(body, "n")
     n = 1 if n is None else n
     if not 1 <= n <= _MOST_CHOICES:
         raise ApiError(400, f"n must be at least 1 and at most {_MOST_CHOICES}, got {n}.", "n")
     if n > 1 and temperature == 0:
-        raise ApiError(400, f"n must be 1 when using greedy sampling, got {n}.", "n")
+        raise ApiError(400, f"n must be 1 when using greedy sampling, got {n}.")
     seed = _integer(body, "seed") or 0
     return n, seed % 2**62 if temperature else 0
 
