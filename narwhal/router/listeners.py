@@ -1,6 +1,7 @@
 """The router's listeners: clients over TCP, operators over TCP and a Unix socket; TLS where the fleet file wants it."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +18,8 @@ from narwhal.router.http import App, Connection
 from narwhal.router.sockets import BACKLOG, Make, Server, TlsServer, bind_tcp, group_id, listen_unix
 from narwhal.router.tls import Certificate, CertificateError
 from narwhal.router.tokens import Tokens
+
+log = logging.getLogger("narwhal.router")
 
 
 class Listeners:
@@ -38,21 +41,28 @@ class Listeners:
             server.certificate.check()
 
     def renew(self, expanded: Expanded) -> list[str]:
-        """Read tokens and certificates again, from where a changed fleet file says; what is wrong keeps the old.
+        """Read tokens and certificates again, from where a changed fleet file says: all of them are taken up, or none.
 
-        Returns what could not be taken up, in words.
+        Returns what could not be read, in words; the log says it too.
         """
         routers = expanded.fleet.routers
         problems = []
         try:
-            self._tokens.renew(routers.admin.tokens)
+            known = self._tokens.read(routers.admin.tokens)
         except SecretError as error:
+            log.error("%s; the former tokens stay valid", error)
             problems.append(str(error))
-        wanted = {"clients": routers.tls, "admin": routers.admin.tls}
+        read = []
         for server in self.tls:
-            tls = wanted[server.name]
-            if tls is not None and not server.certificate.renew(tls):
-                problems.append(f"{server.certificate.key}: the new certificate cannot be used; the log says why")
+            tls = routers.tls if server.name == "clients" else routers.admin.tls
+            try:
+                read.append((server.certificate, server.certificate.read(tls or server.certificate.now.tls)))
+            except CertificateError as error:
+                problems.append(str(error))
+        if not problems:
+            self._tokens.use(known)
+            for certificate, loaded in read:
+                certificate.use(loaded)
         return problems
 
     def close_clients(self) -> None:
@@ -87,7 +97,7 @@ class TlsCollector:
                 done.add_metric([server.name, outcome], count)
             under_way.add_metric([server.name], server.open_handshakes)
             certificate = server.certificate
-            expiry.add_metric([server.name], certificate.expires.timestamp())
+            expiry.add_metric([server.name], certificate.now.expires.timestamp())
             reloads.add_metric([server.name, "done"], certificate.reloads)
             reloads.add_metric([server.name, "failed"], certificate.failures)
         yield from (done, under_way, expiry, reloads)

@@ -140,7 +140,7 @@ class TlsServer:
             made = await self._loop.connect_accepted_socket(
                 self._make,
                 sock,
-                ssl=self.certificate.context,
+                ssl=self.certificate.now.context,
                 ssl_handshake_timeout=HANDSHAKE_S,
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )

@@ -1,9 +1,11 @@
 """TLS: the certificate of a listener, watched and replaced while it serves, and the trust in engines."""
 
+import contextlib
 import logging
 import os
 import ssl
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,42 +21,57 @@ class CertificateError(Exception):
     """A certificate cannot be used; the message names its key, its file and the next step."""
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A certificate that was read, with the context that serves it."""
+
+    tls: Tls
+    context: ssl.SSLContext
+    expires: datetime
+    stamp: tuple[object, ...]
+    """Of its files when they were read."""
+
+
 class Certificate:
-    """A listener's certificate and key, and the context that serves them. Raises `CertificateError`."""
+    """A listener's certificate: what is served now, watched and replaced. Raises `CertificateError`."""
 
     def __init__(self, tls: Tls, key: str) -> None:
         self.key = key
         """Where it stands in the fleet file: `routers.tls`."""
-        self.tls = tls
         self.reloads = 0
         self.failures = 0
         """Replacements that could not be used."""
-        self._seen = self._loaded = _stamp(tls)
-        self.context, self.expires = _load(tls, key)
+        self.now = _load(tls, key)
+        self._seen = self._tried = self.now.stamp
 
     def check(self) -> None:
         """Take up a changed certificate, once its files have stood still from one look to the next."""
-        stamp = _stamp(self.tls)
-        changed, self._seen = stamp != self._loaded and stamp == self._seen, stamp
+        stamp = _stamp(self.now.tls)
+        changed, self._seen = stamp not in (self.now.stamp, self._tried) and stamp == self._seen, stamp
         if changed:
-            self.renew(self.tls)
+            self._tried = stamp
+            with contextlib.suppress(CertificateError):  # said in the log
+                self.use(self.read(self.now.tls))
 
-    def renew(self, tls: Tls) -> bool:
-        """Load the files again: new connections get the new certificate, or the old one when it cannot be used."""
-        self._loaded = self._seen = _stamp(tls)
+    def read(self, tls: Tls) -> Loaded:
+        """Read a replacement, which is not served yet. Raises `CertificateError`, logged and counted."""
         try:
-            self.context, self.expires = _load(tls, self.key)
+            return _load(tls, self.key)
         except CertificateError as error:
             self.failures += 1
             log.error("%s; the former certificate is still served", error)
-            return False
-        self.tls = tls
-        self.reloads += 1
-        log.info("%s: the certificate was replaced; it expires on %s", self.key, self.expires.date())
-        return True
+            raise
+
+    def use(self, loaded: Loaded) -> None:
+        """Serve a certificate to new connections."""
+        if (loaded.tls, loaded.stamp) != (self.now.tls, self.now.stamp):
+            self.now = loaded
+            self.reloads += 1
+            log.info("%s: the certificate was replaced; it expires on %s", self.key, loaded.expires.date())
 
 
-def _load(tls: Tls, key: str) -> tuple[ssl.SSLContext, datetime]:
+def _load(tls: Tls, key: str) -> Loaded:
+    stamp = _stamp(tls)
     try:
         require_private(Path(tls.key), f"{key}.key")
     except SecretError as error:
@@ -75,7 +92,7 @@ def _load(tls: Tls, key: str) -> tuple[ssl.SSLContext, datetime]:
         raise CertificateError(f"{key}: cannot use {tls.cert} with {tls.key}: {said}") from None
     if expires < datetime.now(UTC):
         log.warning("%s: %s expired on %s; clients will refuse it", key, tls.cert, expires.date())
-    return context, expires
+    return Loaded(tls, context, expires, stamp)
 
 
 def _no_password() -> str:

@@ -26,19 +26,23 @@ class Caller:
     grants: frozenset[Scope]
 
 
+Known = tuple[tuple[bytes, Caller], ...]
+"""Digests of tokens, and who bears each."""
+
+
 class Tokens:
     """The tokens of the fleet file. Raises `SecretError` when one cannot be read or is too short."""
 
     def __init__(self, declared: Sequence[AdminToken], environ: Mapping[str, str]) -> None:
         self._environ = environ
-        self._known = self._read(declared)
+        self._known = self.read(declared)
 
     def __bool__(self) -> bool:
         return bool(self._known)
 
-    def renew(self, declared: Sequence[AdminToken]) -> None:
-        """Read the tokens again; on `SecretError` the former ones stay valid."""
-        self._known = self._read(declared)
+    def use(self, known: Known) -> None:
+        """Let these be the tokens from now on."""
+        self._known = known
 
     def caller(self, token: bytes) -> Caller | None:
         """Who bears a token. Every known one is compared, in constant time, whichever matches."""
@@ -49,7 +53,8 @@ class Tokens:
                 found = caller
         return found
 
-    def _read(self, declared: Sequence[AdminToken]) -> tuple[tuple[bytes, Caller], ...]:
+    def read(self, declared: Sequence[AdminToken]) -> Known:
+        """What a fleet file declares, not in use yet. Raises `SecretError`."""
         known = []
         for i, token in enumerate(declared):
             key = f"routers.admin.tokens[{i}].token"

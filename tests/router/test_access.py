@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import tempfile
@@ -16,7 +17,7 @@ import pytest
 
 from narwhal.fleet import open_fleet
 from narwhal.router import ServeError, serve
-from tests.router.harness import PATIENCE_S, FakeEngine, Router, connect_unix, routing, write_fleet
+from tests.router.harness import PATIENCE_S, FakeEngine, Router, connect_unix, eventually, routing, write_fleet
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()
 ROUTES = re.findall(r"^\| `(/[a-z/]+)` \| (GET|POST) \|", PAGE[PAGE.index("<!-- admin -->") :], re.MULTILINE)
@@ -258,3 +259,24 @@ def _head(sock: socket.socket) -> bytes:
     while b"}}" not in data:
         data += sock.recv(65536)
     return data
+
+
+def test_tokens_are_exchanged_by_a_reload_and_a_bad_one_keeps_the_former(
+    engines: list[FakeEngine], tmp_path: Path
+) -> None:
+    secret = tmp_path / "read"
+    with routing(tmp_path, engines, admin=tokens(tmp_path), token=SECRETS["operate"]) as router:
+
+        def status(text: str) -> int:
+            return ask(router, "tcp", "GET", "/narwhal/state", {"authorization": f"Bearer {text}"})[0]
+
+        assert status(SECRETS["read"]) == 200
+        secret.write_text("another-0123456789abcdef\n")
+        router.process.send_signal(signal.SIGHUP)
+        eventually(lambda: status("another-0123456789abcdef") == 200, "the new token")
+        assert status(SECRETS["read"]) == 401
+        secret.write_text("short\n")
+        router.process.send_signal(signal.SIGHUP)
+        eventually(lambda: "fewer than 16 characters" in router.log.read_text(), "the refusal")
+        assert (status("short"), status("another-0123456789abcdef")) == (401, 200)
+        assert status(SECRETS["operate"]) == 200

@@ -218,7 +218,7 @@ def test_a_certificate_that_cannot_be_used_is_refused_with_the_reason(
 def test_a_half_written_pair_is_not_taken_up_before_it_stands_still(ca: Pair, tmp_path: Path) -> None:
     pair = issue(ca, Pair(tmp_path / "cert.pem", tmp_path / "cert.key"))
     certificate = Certificate(Tls(cert=str(pair.cert), key=str(pair.key)), "routers.tls")
-    first = certificate.context
+    first = certificate.now
     old_key = pair.key.read_bytes()
     issue(ca, pair)
     new_key = pair.key.read_bytes()
@@ -226,9 +226,9 @@ def test_a_half_written_pair_is_not_taken_up_before_it_stands_still(ca: Pair, tm
     certificate.check()
     pair.key.write_bytes(new_key + b"\n")
     certificate.check()
-    assert (certificate.context, certificate.failures) == (first, 0)
+    assert (certificate.now, certificate.failures) == (first, 0)
     certificate.check()
-    assert certificate.context is not first
+    assert certificate.now is not first
     assert (certificate.reloads, certificate.failures) == (1, 0)
 
 
@@ -241,7 +241,7 @@ def test_the_end_is_what_openssl_reads(ca: Pair, tmp_path: Path, days: int) -> N
     ).stdout
     expected = ssl.cert_time_to_seconds(said.strip().partition("=")[2])
     certificate = Certificate(Tls(cert=str(pair.cert), key=str(pair.key)), "routers.tls")
-    assert certificate.expires.timestamp() == expected
+    assert certificate.now.expires.timestamp() == expected
 
 
 class Greeting(asyncio.Protocol):
