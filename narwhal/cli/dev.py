@@ -60,23 +60,41 @@ def _with_dir(text: str, directory: Path | None) -> str:
 
 @verb("init", group=group)
 def init(
-    template: Annotated[str | None, typer.Option("--template", help="simulated: engines without a GPU.")] = None,
-    engines: Annotated[int, typer.Option("--engines", min=2, max=8, help="Number of engines.")] = 4,
+    template: Annotated[
+        str | None,
+        typer.Option(help="simulated, cpu, small-cuda, rtx-5090 or h200; default: by this machine's GPU."),
+    ] = None,
+    engines: Annotated[
+        int | None, typer.Option("--engines", min=2, max=8, help="Number of engines; default: the template's.")
+    ] = None,
     port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Port for clients.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Model directory; cpu makes a tiny one without it.")
+    ] = None,
+    environment: Annotated[
+        Path | None,
+        typer.Option(metavar="VENV", help="Virtual environment with vLLM and NIXL; cpu makes one without it."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an instance that is not running.")] = False,
     directory: DirOption = None,
 ) -> Result:
     """Make an instance: a directory with a fleet file of one's own.
 
-    Example: narwhal dev init --engines 4
-    """
-    from narwhal.dev.create import create
+    cpu starts real vLLM on this machine's CPU, in an environment that it installs (2.4 GB); small-cuda takes at most
+    8 GB of one GPU. A template for a GPU needs --model, and vLLM beside narwhal or in --environment.
 
+    Example: narwhal dev init --engines 4
+
+    Example: narwhal dev init --template h200 --model /models/llama-8b
+    """
+    from narwhal.dev.create import Wish, create
+
+    wish = Wish(template, engines, port, model, environment, force)
     with _instance(directory) as instance:
-        made = create(instance, template=template, engines=engines, port=port, force=force)
-    text = f"{made.why}\nwrote {instance.fleet}: {engines} engines, clients on port {made.port}"
+        made = create(instance, wish, progress().say)
+    text = f"{made.why}\nwrote {instance.fleet}: {made.engines} engines, clients on port {made.port}"
     return Result(
-        data={"dir": str(instance.path), "template": made.template, "engines": engines, "port": made.port},
+        data={"dir": str(instance.path), "template": made.template, "engines": made.engines, "port": made.port},
         artifacts=[str(instance.fleet)],
         text=_with_dir(f"{text}\nnext: narwhal dev up", directory),
     )

@@ -60,17 +60,17 @@ class Instance:
         if not self.exists:
             raise DevError("no_instance", f"no dev instance in {self.path}", hint="narwhal dev init")
         try:
-            expanded = open_fleet(self.fleet)
+            expanded: Expanded = open_fleet(self.fleet)
         except (FleetError, SourceError) as error:
             hint = f"narwhal validate {self.fleet}"
             raise DevError("fleet", f"the fleet file is not valid: {error}", hint=hint) from error
         kind = expanded.fleet.engines.runtime.kind
-        if kind != "simulated":
+        if kind == "container":
             raise DevError(
                 "runtime",
-                f"dev mode of this version starts simulated engines only, engines.runtime.kind is {kind!r}",
+                "dev mode starts engines as processes, engines.runtime.kind is 'container'",
                 file=str(self.fleet),
-                hint="set it to simulated",
+                hint="set it to simulated or venv",
             )
         return expanded
 

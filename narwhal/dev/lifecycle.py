@@ -14,13 +14,19 @@ from narwhal.dev.identity import stop
 from narwhal.dev.instance import Instance
 from narwhal.dev.ports import is_free
 from narwhal.dev.process import DevProcess, Start, living, recorded, start, stop_recorded
+from narwhal.dev.speed import ensure_profiled
 from narwhal.dev.template import port_taken
 from narwhal.engine.launch import simulated_argv
+from narwhal.engine.record import write_launch
+from narwhal.engine.render import render_launch
 from narwhal.fleet import EngineSpec, Expanded
 from narwhal.fleet.expand import base_url
+from narwhal.fleet.model import SimulatedRuntime
 
 ROUTER = "router"
 ENGINES_DEADLINE_S = 120.0
+REAL_ENGINES_DEADLINE_S = 900.0
+"""Imports, weights and CUDA graphs of several vLLM processes side by side: 25 s alone, minutes on a busy machine."""
 ROUTER_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 10.0
 _POLL_S = 0.1
@@ -78,7 +84,7 @@ def up(
     say: Say,
     *,
     die_with_parent: bool = False,
-    engines_deadline_s: float = ENGINES_DEADLINE_S,
+    engines_deadline_s: float | None = None,
     router_deadline_s: float = ROUTER_DEADLINE_S,
 ) -> Up:
     """Start what is missing and wait until all of it is ready.
@@ -99,12 +105,12 @@ def up(
         try:
             engines = [member for member in wanted.values() if member.start.name != ROUTER]
             router = [wanted[ROUTER]]
-            for stage, deadline_s in ((engines, engines_deadline_s), (router, router_deadline_s)):
-                starting = [member for member in stage if member in missing]
-                if starting:
-                    say(f"starting {_names(starting)}")
-                handles += [start(member.start, die_with_parent=die_with_parent) for member in starting]
-                _wait_ready(stage, deadline_s, say)
+            real = not isinstance(expanded.fleet.engines.runtime, SimulatedRuntime)
+            deadline_s = engines_deadline_s or (REAL_ENGINES_DEADLINE_S if real else ENGINES_DEADLINE_S)
+            handles += _bring_up(engines, missing, deadline_s, say, die_with_parent=die_with_parent)
+            if real and wanted[ROUTER] in missing:
+                ensure_profiled(instance, expanded, say)
+            handles += _bring_up(router, missing, router_deadline_s, say, die_with_parent=die_with_parent)
         except BaseException:
             _take_back(instance, missing)
             raise
@@ -115,6 +121,18 @@ def up(
             stopped=tuple(stopped),
             handles=tuple(handles),
         )
+
+
+def _bring_up(
+    stage: list[Member], missing: list[Member], deadline_s: float, say: Say, *, die_with_parent: bool
+) -> list["subprocess.Popen[bytes]"]:
+    """Start what is missing of a stage, and wait until all of it is ready."""
+    starting = [member for member in stage if member in missing]
+    if starting:
+        say(f"starting {_names(starting)}")
+    handles = [start(member.start, die_with_parent=die_with_parent) for member in starting]
+    _wait_ready(stage, deadline_s, say)
+    return handles
 
 
 def client_url(expanded: Expanded) -> str:
@@ -175,7 +193,13 @@ def _stray(process: DevProcess, *, runs: bool) -> dict[str, Any]:
 
 
 def _engine(instance: Instance, expanded: Expanded, engine: EngineSpec, inputs: str) -> Member:
-    argv = simulated_argv(expanded, engine)
+    if isinstance(expanded.fleet.engines.runtime, SimulatedRuntime):
+        argv = simulated_argv(expanded, engine)
+    else:
+        launch = instance.run / f"{engine.id.replace('/', '-')}.launch"
+        launch.parent.mkdir(parents=True, exist_ok=True)
+        write_launch(render_launch(expanded, engine), launch)
+        argv = [sys.executable, "-m", "narwhal", "engine", "run", "--launch", str(launch)]
     ports = (engine.port, engine.side_channel_port)
     return Member(_start(instance, engine.id, argv, inputs), ports, engine.url, "/health")
 

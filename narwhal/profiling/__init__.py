@@ -3,7 +3,7 @@
 from narwhal.profiling.build import Built, Drawn, Limits
 from narwhal.profiling.client import EngineError
 from narwhal.profiling.fit import FitError
-from narwhal.profiling.fleet import Ask, profile_fleet
+from narwhal.profiling.fleet import Ask, has_profiles, profile_fleet
 from narwhal.profiling.store import save_profile, stored_profile
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "EngineError",
     "FitError",
     "Limits",
+    "has_profiles",
     "profile_fleet",
     "save_profile",
     "stored_profile",

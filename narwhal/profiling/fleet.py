@@ -13,7 +13,7 @@ from narwhal.profiling.facts import EngineFacts, read_facts
 from narwhal.profiling.fit import fit_decode
 from narwhal.profiling.plan import plan_sweep
 from narwhal.profiling.samples import DecodeSample, Sample, SampleFile
-from narwhal.profiling.store import samples_path
+from narwhal.profiling.store import samples_path, stored_profile
 from narwhal.profiling.sweep import Say, Sweep, directed_pairs
 
 _LOAD_STREAMS, _LOAD_TOKENS = 4, 512
@@ -54,6 +54,13 @@ async def profile_fleet(ask: Ask, say: Say) -> list[Built]:
     if ask.handoffs:
         await _handoffs(facts, sweeps, samples)
     return [_build(ask, group, samples) for group in _contracts(facts)]
+
+
+async def has_profiles(expanded: Expanded, folder: Path) -> bool:
+    """Whether every engine has a measured profile of the contract that it runs with. Raises `EngineError`."""
+    known = [read_facts(expanded, spec, EngineUrl(spec.id, spec.url)) for spec in expanded.engines]
+    facts = await asyncio.gather(*known)
+    return all(stored_profile(folder, f.contract) is not None for f in facts)
 
 
 def sharing(expanded: Expanded, chosen: Sequence[EngineSpec]) -> list[list[EngineSpec]]:

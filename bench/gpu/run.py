@@ -1,0 +1,207 @@
+"""Narwhal on real engines that share one H200. Runs there; `README.md` says how it gets there.
+
+    python bench/gpu/run.py serve OUT MODEL     dev fleet of four: up, verify, profile, traffic that turns
+    python bench/gpu/run.py pair OUT MODEL      one prefill and one decode engine: a trace at three rates
+    python bench/gpu/run.py small OUT MODEL     small-cuda: memory of the card while it starts and serves
+
+Each writes JSON into OUT and prints what it found; a step that fails is in the JSON, and the next ones go on.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from narwhal.control.curves import Curves
+from narwhal.diagnose import AdminClient
+from narwhal.fleet import Expanded, Profile, load_profile, open_fleet
+from narwhal.measure import Load, Outcome, Phase, Target, poisson, score, time_to_adapt
+
+ENVIRONMENT = "/tmp/engine-venv"
+SEED = 31
+
+
+def narwhal(*arguments: str) -> dict[str, Any]:
+    """The CommandResult of a verb; its progress goes to stderr."""
+    began = time.perf_counter()
+    argv = [sys.executable, "-m", "narwhal", *arguments, "--format", "json"]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
+    result: dict[str, Any] = json.loads(done.stdout or "{}")
+    took = time.perf_counter() - began
+    print(f"narwhal {' '.join(arguments[:3])}: {result.get('status')} in {took:.0f} s", flush=True)
+    for error in result.get("errors", []):
+        print("   ", error["message"][:600], error.get("hint"), flush=True)
+    return result | {"seconds": took}
+
+
+class Bench:
+    """One instance, and the document of what was found."""
+
+    def __init__(self, out: Path, name: str, model: str, *, template: str, engines: int) -> None:
+        self.out, self.name = out, name
+        self.folder = Path(f"/tmp/dev-{name}")
+        self.found: dict[str, Any] = {"template": template, "engines": engines, "model": model}
+        made = narwhal(
+            "dev", "init", "--dir", str(self.folder), "--template", template, "--engines", str(engines),
+            "--model", model, "--environment", ENVIRONMENT, "--force",
+        )  # fmt: skip
+        if made["status"] != "success":
+            raise SystemExit(f"init failed: {made['errors']}")
+        self.path = self.folder / "fleet.yaml"
+        # the bundle has FlashAttention 3 alone, which vLLM takes when it is named
+        text = self.path.read_text().replace("args: {", 'args: {"attention-backend": "FLASH_ATTN", ')
+        self.path.write_text(text)
+
+    def up(self) -> bool:
+        """Start it; on failure the ends of the logs are printed."""
+        result = self.verb("up")
+        if result["status"] != "success":
+            for log in sorted((self.folder / "log").glob("*.log")):
+                print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}", flush=True)
+        return bool(result["status"] == "success")
+
+    def verb(self, name: str) -> dict[str, Any]:
+        """A dev verb on this instance."""
+        result = narwhal("dev", name, "--dir", str(self.folder))
+        self.found[name] = {key: result.get(key) for key in ("status", "seconds", "errors", "data")}
+        return result
+
+    def fleet(self) -> Expanded:
+        """Its fleet."""
+        return open_fleet(self.path)
+
+    def profile(self) -> Profile:
+        """The profile that `up` or `narwhal profile` wrote."""
+        [path] = sorted((self.folder / "profiles").glob("*.json"))[:1]
+        return load_profile(str(path))
+
+    def save(self) -> None:
+        """Write the document, profiles with their samples, and the logs' ends."""
+        (self.out / f"{self.name}.json").write_text(json.dumps(self.found, indent=1, default=str) + "\n")
+        kept = ["fleet.yaml", "profiles", "log", "state"]
+        subprocess.run(
+            ["tar", "-C", str(self.folder), "-cJf", str(self.out / f"{self.name}.tar.xz"), *kept], check=False
+        )
+
+
+def play(expanded: Expanded, phases: Sequence[Phase]) -> list[Outcome]:
+    """Play a schedule against the router of a fleet."""
+    router = expanded.routers[0]
+    load = Load(Target("127.0.0.1", router.port, expanded.fleet.model.name), poisson(phases, SEED), seed=SEED)
+    return uvloop.run(load.run())
+
+
+def records(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """One record for each request, with what a simulation of it needs."""
+    return [
+        {
+            "t_s": round(o.planned.t_s, 4),
+            "prompt_tokens": o.planned.prompt_tokens,
+            "max_tokens": o.planned.max_tokens,
+            "kind": o.planned.kind,
+            "result": o.result,
+            "error": o.error,
+            "tokens": o.tokens,
+            "ttft_s": o.ttft_s,
+            "tpot_s": o.tpot_s,
+            "ended_s": o.ended_s,
+        }
+        for o in outcomes
+    ]
+
+
+def turning(curves: Curves, engines: int, seconds: float) -> list[Phase]:
+    """Prefill-heavy, decode-heavy, prefill-heavy: what three of four engines hold, and two do not.
+
+    All engines share the card, so an engine holds less than its own curve says; the rates are half of it.
+    """
+    long, short = (6000, 16), (256, 400)
+    prompts = 0.5 * (engines - 1) / curves.prefill_s(long[0])
+    streams = 0.5 * curves.max_num_seqs
+    interval_s = curves.interval_s(round(streams), round(streams * (short[0] + short[1] / 2)))
+    answers = 0.5 * (engines - 1) * streams / (interval_s * short[1])
+    first = Phase("prefill-heavy", seconds / 3, prompts, *long)
+    return [first, Phase("decode-heavy", seconds / 3, min(answers, 40.0), *short), first]
+
+
+def serve(out: Path, model: str, engines: int = 4) -> None:
+    """Four engines: up, verify, profile, a turning mix with role moves."""
+    bench = Bench(out, "serve", model, template="h200", engines=engines)
+    if bench.up():
+        bench.verb("verify")
+        bench.found["profile"] = narwhal("profile", str(bench.path), "--fresh")
+        bench.save()
+        expanded = bench.fleet()
+        phases = turning(Curves.from_profile(bench.profile()), engines, 150.0)
+        bench.found["phases"] = [asdict(phase) for phase in phases]
+        print("phases:", phases, flush=True)
+        outcomes = play(expanded, phases)
+        bench.found["score"] = asdict(score(outcomes, expanded.fleet.slo))
+        bench.found["adapt_s"] = [
+            time_to_adapt(outcomes, expanded.fleet.slo, turn_s=turn, until_s=turn + 50.0) for turn in (50.0, 100.0)
+        ]
+        admin = AdminClient(f"http://127.0.0.1:{expanded.routers[0].admin_port}")
+        bench.found["decisions"] = admin.moves()
+        bench.found["state"] = admin.state()
+        bench.found["requests"] = records(outcomes)
+        print("score:", bench.found["score"], "adapt:", bench.found["adapt_s"], flush=True)
+        print("moves:", [d["moves"] for d in bench.found["decisions"] if d["outcome"] == "moved"], flush=True)
+    bench.save()
+    bench.verb("down")
+
+
+def pair(out: Path, model: str) -> None:
+    """One prefill and one decode engine, profiled with the other one loaded, and a trace at three rates."""
+    bench = Bench(out, "pair", model, template="h200", engines=2)
+    bench.path.write_text(bench.path.read_text() + "controller: {enabled: false}\nserving: {admission: open}\n")
+    if bench.up():
+        bench.found["profile"] = narwhal("profile", str(bench.path), "--fresh")
+        bench.save()
+        expanded = bench.fleet()
+        bench.found["rates"] = {}
+        for rate in (2.0, 6.0, 10.0):
+            outcomes = play(expanded, [Phase("mix", 40.0, rate, 2048, 128, spread=0.9)])
+            bench.found["rates"][str(rate)] = records(outcomes)
+            print(rate, asdict(score(outcomes, expanded.fleet.slo)), flush=True)
+    bench.save()
+    bench.verb("down")
+
+
+def small(out: Path, model: str) -> None:
+    """small-cuda: never more than 8 GB of the card, while starting, verifying and serving."""
+    used: list[int] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+        while not over.wait(0.5):
+            used.append(int(subprocess.run(query, capture_output=True, text=True, check=True).stdout))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        bench = Bench(out, "small", model, template="small-cuda", engines=2)
+        if bench.up():
+            bench.verb("verify")
+            expanded = bench.fleet()
+            outcomes = play(expanded, [Phase("mix", 20.0, 4.0, 512, 64)])
+            bench.found["score"] = asdict(score(outcomes, expanded.fleet.slo))
+            print(bench.found["score"], flush=True)
+    finally:
+        over.set()
+        watcher.join()
+        bench.found["memory_used_mib"] = {"first": used[:1], "most": max(used, default=None), "samples": len(used)}
+        print("memory:", bench.found["memory_used_mib"], flush=True)
+        bench.save()
+        bench.verb("down")
+
+
+if __name__ == "__main__":
+    {"serve": serve, "pair": pair, "small": small}[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])
