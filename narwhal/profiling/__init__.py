@@ -2,6 +2,7 @@
 
 from narwhal.profiling.build import Built, Drawn, Limits
 from narwhal.profiling.client import EngineError
+from narwhal.profiling.facts import EngineFacts, engine_facts
 from narwhal.profiling.fit import FitError
 from narwhal.profiling.fleet import Ask, has_profiles, profile_fleet
 from narwhal.profiling.store import save_profile, stored_profile
@@ -11,8 +12,10 @@ __all__ = [
     "Built",
     "Drawn",
     "EngineError",
+    "EngineFacts",
     "FitError",
     "Limits",
+    "engine_facts",
     "has_profiles",
     "profile_fleet",
     "save_profile",

@@ -35,12 +35,17 @@ class _Version(msgspec.Struct):
 async def read_facts(expanded: Expanded, spec: EngineSpec, engine: EngineUrl) -> EngineFacts:
     """Ask an engine. Raises `EngineError` when it does not tell its version or its cache's size."""
     page = (await ask(engine, "/metrics", timeout_s=30.0)).body
+    return engine_facts(expanded, spec, page, (await ask(engine, "/version", timeout_s=30.0)).body)
+
+
+def engine_facts(expanded: Expanded, spec: EngineSpec, page: bytes, version_answer: bytes) -> EngineFacts:
+    """The facts of an engine from its /metrics page and its answer to /version. Raises `EngineError`."""
     found = _CONFIG.search(page)
     if found is None:
         raise EngineError(f"{spec.id}: /metrics has no vllm:cache_config_info, so its KV capacity is unknown")
     labels = {name.decode(): value.decode() for name, value in _LABEL.findall(found.group(1))}
     try:
-        version = msgspec.json.decode((await ask(engine, "/version", timeout_s=30.0)).body, type=_Version).version
+        version = msgspec.json.decode(version_answer, type=_Version).version
         block = int(labels["block_size"])
         capacity = int(labels.get("kv_cache_size_tokens") or block * int(labels["num_gpu_blocks"]))
     except (msgspec.DecodeError, KeyError, ValueError) as error:
