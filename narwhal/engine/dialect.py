@@ -51,8 +51,8 @@ class Dialect(Protocol):
     def leg1_answer(self, answer: bytes) -> Leg1Answer | None:
         """Parse leg 1's answer; None when it names no handoff."""
 
-    def leg2(self, body: Body, handoff: Raw) -> bytes:
-        """Body of leg 2."""
+    def leg2(self, body: Body, handoff: Raw, *, token_ids: bool = False) -> bytes:
+        """Body of leg 2; `token_ids`: have the ids of its tokens told in the answer."""
 
     def whole(self, body: Body) -> bytes:
         """Body for one engine that serves both phases."""
@@ -81,7 +81,7 @@ class _Leg1(msgspec.Struct):
 ERROR_EVENT = b'data: {"error"'
 """How an engine reports a failure inside a stream, after its 200; inside JSON text the quotes would be escaped."""
 
-_ONE, _FALSE = Raw(b"1"), Raw(b"false")
+_ONE, _FALSE, _TRUE = Raw(b"1"), Raw(b"false"), Raw(b"true")
 _ASK_FOR_HANDOFF = Raw(
     b'{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,'
     b'"remote_block_ids":null,"remote_host":null,"remote_port":null}'
@@ -126,9 +126,12 @@ class VllmDialect:
         tokens = parsed.usage.prompt_tokens if parsed.usage else 0
         return Leg1Answer(parsed.kv_transfer_params, tokens, params.remote_engine_id or "")
 
-    def leg2(self, body: Body, handoff: Raw) -> bytes:
+    def leg2(self, body: Body, handoff: Raw, *, token_ids: bool = False) -> bytes:
         """Body of leg 2: the client's, with leg 1's handoff."""
-        return self._encode({**body, "kv_transfer_params": handoff})
+        leg = {**body, "kv_transfer_params": handoff}
+        if token_ids:
+            leg["return_token_ids"] = _TRUE
+        return self._encode(leg)
 
     def whole(self, body: Body) -> bytes:
         """The client's body."""

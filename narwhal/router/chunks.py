@@ -28,7 +28,7 @@ class ChunkTracker:
     passed always ends at a chunk boundary, where an error event may follow. Nothing is decoded.
     """
 
-    __slots__ = ("_before", "_before_that", "_held", "_last", "_missing", "done", "frames", "surplus")
+    __slots__ = ("_before", "_before_that", "_held", "_last", "_missing", "chunks", "done", "frames", "surplus")
 
     def __init__(self) -> None:
         self._held: list[bytes] = []
@@ -38,6 +38,8 @@ class ChunkTracker:
         """The last chunk and its trailers are here."""
         self.surplus = False
         """Bytes came after the end."""
+        self.chunks = 0
+        """Whole chunks that have passed, the last one not counted."""
         self.frames = 0
         """`data:` markers so far: frames, not tokens; the usage frame tells tokens."""
         self._before_that = self._before = self._last = b""
@@ -101,6 +103,7 @@ class ChunkTracker:
             if data[end - 2] != _CR or data[end - 1] != _LF:
                 raise ChunkError("a chunk is longer than its size says")
             position = end
+            self.chunks += 1
         return position
 
     def _end(self, data: bytes, position: int, line_end: int) -> int:

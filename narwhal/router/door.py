@@ -115,6 +115,11 @@ def _priority(body: Body) -> Priority | None:
     return PRIORITIES[PRIORITIES.index(value)]
 
 
+def asks_token_ids(parsed: Parsed) -> bool:
+    """Whether the client itself asks for the ids of its tokens."""
+    return "return_token_ids" in parsed.body and bytes(parsed.body["return_token_ids"]) == _TRUE
+
+
 def _check_forbidden(body: Body) -> None:
     """Refuse what only the router may say, at the top and in the objects that pass further arguments on."""
     for name, why in FORBIDDEN.items():

@@ -11,7 +11,8 @@ from narwhal.control.events import Deadline, FailureCause, Leg, LegFailed, Prefi
 from narwhal.engine.dialect import ERROR_EVENT
 from narwhal.router.chunks import Dechunker, dechunk
 from narwhal.router.deadlines import Slot
-from narwhal.router.door import Parsed
+from narwhal.router.delivered import Delivered, without_prompt_ids
+from narwhal.router.door import Parsed, asks_token_ids
 from narwhal.router.http import Connection
 from narwhal.router.replies import REASONS, error_body
 from narwhal.router.upstream import Upstream
@@ -54,6 +55,7 @@ class Exchange:
         "connection",
         "dechunker",
         "decode_engine",
+        "delivered",
         "engine",
         "first_t",
         "frames",
@@ -94,6 +96,8 @@ class Exchange:
         self.decode_engine = ""
         self.handoff: Raw | None = None
         self.dechunker: Dechunker | None = None
+        self.delivered: Delivered | None = None
+        """Ids of its tokens, where `serving.continuation` keeps them."""
         self.held = b""
         """Bytes of a stream before its first token: while they are held, another engine may still serve it."""
         self.visible = False
@@ -136,8 +140,11 @@ class Exchange:
             # a handoff that is read twice, or after its lease, gives wrong tokens with HTTP 200
             handoff, self.handoff = self.handoff, None
             once, until = True, self.prefilled_t + shell.settings.kv_lease_s / 2
-            self.decode_engine, body = engine, dialect.leg2(parsed.body, handoff)
+            keeps = parsed.stream and shell.settings.serving.continuation
+            self.delivered = Delivered() if keeps else None
+            self.decode_engine, body = engine, dialect.leg2(parsed.body, handoff, token_ids=keeps)
         else:
+            self.delivered = None
             self.decode_engine, body = engine, dialect.whole(parsed.body)
         self.sent_t = shell.now()
         request = b"%s%s\r\n%scontent-length: %d\r\n\r\n%s" % (
@@ -170,6 +177,8 @@ class Exchange:
         if connection is None or tracker is None:
             return
         self.frames = tracker.frames
+        if self.delivered is not None:
+            self.delivered.feed(data, tracker.chunks)
         if data.find(ERROR_EVENT) >= 0:
             self._stream_error(data)
             return
@@ -194,6 +203,8 @@ class Exchange:
         connection = self.connection
         assert connection is not None
         self.visible = True
+        if self.delivered is not None and not asks_token_ids(self.parsed):
+            data = without_prompt_ids(data, last=self.up is None or self.up.ended)
         if connection.http10:
             connection.keep_alive = False
             self.dechunker = Dechunker()
@@ -270,6 +281,9 @@ class Exchange:
         """Tokens of a stream: from its usage frame, else its frames less those that hold no token."""
         told = _COMPLETION_TOKENS.search(usage)
         if told is None:
+            if self.delivered is not None and self.delivered.ids:
+                self.completion_tokens = len(self.delivered.ids)
+                return
             self.completion_tokens = max(self.frames - self.parsed.role_frames - 1, 0)  # the last is `[DONE]`
             return
         self.completion_tokens = int(told.group(1))

@@ -3,13 +3,12 @@
 import asyncio
 import logging
 import math
-import re
 import ssl
 from collections import deque
-from functools import lru_cache
 from typing import Any, Protocol
 
 from narwhal.control.events import FailureCause
+from narwhal.router.answers import STATUS_LINE, framing, status_line
 from narwhal.router.chunks import ChunkError, ChunkTracker, dechunk
 
 log = logging.getLogger("narwhal.router")
@@ -188,6 +187,11 @@ class Upstream(asyncio.Protocol):
         self._state, self._buffer = _HEAD, b""
         self.transport.write(request)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the last chunk of a chunked answer is here."""
+        return self.tracker is not None and self.tracker.done
+
     def usable(self, now: float) -> bool:
         """Whether it is open and young enough."""
         return self.transport is not None and now - self._used_t < IDLE_S
@@ -278,8 +282,8 @@ class Upstream(asyncio.Protocol):
         self._buffer = b""
         head, rest = buffer[: end + 2].lower(), buffer[end + 4 :]
         try:
-            self.status, keep = _status(head[:_STATUS_LINE])
-            length, close = _framing(head, self.status)
+            self.status, keep = status_line(head[:STATUS_LINE])
+            length, close = framing(head, self.status)
         except ValueError:
             self._broken("the engine's head is malformed")
             return
@@ -375,37 +379,3 @@ class Upstream(asyncio.Protocol):
         if owner is not None:
             owner.answer_done(self, body)
         self.tracker = None
-
-
-_STATUS_LINE = len(b"http/1.1 200 ")
-_FRAMING = re.compile(rb"\r\n(content-length|transfer-encoding|connection):[ \t]*([^\r\n]*)")
-
-
-@lru_cache(256)
-def _status(line: bytes) -> tuple[int, bool]:
-    """The status that a lower-case head begins with, and whether HTTP/1.1 is spoken. Raises `ValueError`."""
-    found = re.match(rb"http/1\.([01]) ([1-9][0-9][0-9])[ \r]", line)
-    if found is None:
-        raise ValueError("no status line")
-    return int(found[2]), found[1] == b"1"
-
-
-def _framing(head: bytes, status: int) -> tuple[int, bool]:
-    """Length of the body by its lower-case head, and whether the connection closes after it. Raises `ValueError`.
-
-    The length is in bytes, -1 for chunked, -2 for until the end.
-    """
-    length, close = -2, False
-    for name, value in _FRAMING.findall(head):
-        value = value.rstrip()
-        if name == b"connection":
-            close = close or value == b"close"
-        elif name == b"transfer-encoding":
-            if value != b"chunked":
-                raise ValueError("a transfer coding that was not asked for")
-            length = -1
-        elif not value.isdigit():
-            raise ValueError("not a length")
-        elif length != -1:
-            length = int(value)
-    return (0 if status in (204, 304) else length), close
