@@ -2,10 +2,12 @@
 
 import hashlib
 import re
+from collections.abc import Iterable
 
 import msgspec
 
 from narwhal.fleet import EngineSpec, Expanded
+from narwhal.fleet.model import Fleet
 from narwhal.profiling.client import EngineError, EngineUrl, ask
 
 _CONFIG = re.compile(rb"^vllm:cache_config_info\{(.*)\} ", re.MULTILINE)
@@ -35,11 +37,22 @@ class _Version(msgspec.Struct):
 async def read_facts(expanded: Expanded, spec: EngineSpec, engine: EngineUrl) -> EngineFacts:
     """Ask an engine. Raises `EngineError` when it does not tell its version or its cache's size."""
     page = (await ask(engine, "/metrics", timeout_s=30.0)).body
-    return engine_facts(expanded, spec, page, (await ask(engine, "/version", timeout_s=30.0)).body)
+    version = (await ask(engine, "/version", timeout_s=30.0)).body
+    return engine_facts(expanded.fleet, spec, sharers(expanded.engines, spec), page, version)
 
 
-def engine_facts(expanded: Expanded, spec: EngineSpec, page: bytes, version_answer: bytes) -> EngineFacts:
-    """The facts of an engine from its /metrics page and its answer to /version. Raises `EngineError`."""
+def sharers(engines: Iterable[EngineSpec], spec: EngineSpec) -> int:
+    """How many engines have the card of `spec`, itself included."""
+    if spec.shared_device is None:
+        return 1
+    return sum(other.shared_device == spec.shared_device for other in engines)
+
+
+def engine_facts(fleet: Fleet, spec: EngineSpec, shared_by: int, page: bytes, version_answer: bytes) -> EngineFacts:
+    """The facts of an engine from its /metrics page and its answer to /version. Raises `EngineError`.
+
+    `shared_by`: how many engines have its card.
+    """
     found = _CONFIG.search(page)
     if found is None:
         raise EngineError(f"{spec.id}: /metrics has no vllm:cache_config_info, so its KV capacity is unknown")
@@ -60,25 +73,24 @@ def engine_facts(expanded: Expanded, spec: EngineSpec, page: bytes, version_answ
         kv_capacity_tokens=capacity,
         prefix_caching=labels.get("enable_prefix_caching", "").lower() == "true",
         running=int(running),
-        contract=contract_of(expanded, spec, version, geometry),
+        contract=contract_of(fleet, spec, shared_by, version, geometry),
     )
 
 
-def contract_of(expanded: Expanded, spec: EngineSpec, version: str, geometry: dict[str, str]) -> str:
+def contract_of(fleet: Fleet, spec: EngineSpec, shared_by: int, version: str, geometry: dict[str, str]) -> str:
     """The contract fingerprint: what a restart with the same launch keeps, and a changed launch does not.
 
     Ports, host and role are left out: they do not change an engine's speed. The cards it shares are in.
     """
-    engines = expanded.fleet.engines
-    group = [other.id for other in expanded.engines if spec.shared_device and other.shared_device == spec.shared_device]
+    engines = fleet.engines
     told = {
         "version": version,
         "geometry": geometry,
-        "model": expanded.fleet.model.model_dump(mode="json"),
+        "model": fleet.model.model_dump(mode="json"),
         "runtime": engines.runtime.model_dump(mode="json"),
         "tensor_parallel": engines.tensor_parallel,
         "gpus": len(spec.gpus),
-        "shared_by": max(len(group), 1),
+        "shared_by": shared_by,
         "max_model_len": engines.max_model_len,
         "max_num_seqs": engines.max_num_seqs,
         "max_num_batched_tokens": engines.max_num_batched_tokens,

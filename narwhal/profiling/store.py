@@ -27,6 +27,17 @@ def save_profile(folder: Path, profile: Profile) -> Path:
     return path
 
 
+def engine_profile(folder: Path, engine: str) -> Profile | None:
+    """The newest measured profile that an engine had a part in; None when there is none. Raises `ProfileError`.
+
+    For a simulation, which has no running engine to ask for its contract.
+    """
+    found = [load_profile(str(path)) for path in sorted(folder.glob("*.json"))]
+    measured = [(profile.measured.at, profile) for profile in found if profile.measured is not None]
+    mine = [pair for pair in measured if pair[1].measured is not None and engine in pair[1].measured.engines]
+    return max(mine, key=lambda pair: pair[0])[1] if mine else None
+
+
 def stored_profile(folder: Path, contract: str) -> Profile | None:
     """The measured profile of a contract; None when it was not measured. Raises `ProfileError` for a broken file."""
     path = profile_path(folder, contract)

@@ -13,6 +13,7 @@ from narwhal.fleet.model import Fleet, Role, SimulatedRuntime
 from narwhal.router.probes import Probes
 from narwhal.router.reach import Reach
 from narwhal.router.shell import Shell
+from narwhal.router.upstream import Pool
 
 
 class Members:
@@ -26,6 +27,10 @@ class Members:
         self.reach = reach
         self._curves: Curves | None = None
         self._measured = False
+        self._learned: dict[str, Curves] = {}
+        """Curves measured for the contract that an engine runs with."""
+        self.specs: dict[str, EngineSpec] = {}
+        self._fleet: Fleet | None = None
         self._told: dict[str, _Facts] = {}
         """What control was told last of each engine."""
         self._returning: dict[str, EngineSpec] = {}
@@ -34,6 +39,7 @@ class Members:
 
     def use_profile(self, fleet: Fleet, profile: Profile) -> None:
         """Have engines, those that join from now on and at their next `revise`, be as fast as a profile says."""
+        self._fleet = fleet
         self._curves = engine_curves(fleet, profile)
         self._measured = isinstance(fleet.engines.runtime, SimulatedRuntime)
 
@@ -45,6 +51,7 @@ class Members:
             return
         shell.pools[engine.id] = self.reach.pool(shell.loop, engine)
         self.urls[engine.id] = engine.url
+        self.specs[engine.id] = engine
         facts = self._told[engine.id] = self._facts(engine)
         shell.feed(
             EngineJoined(
@@ -64,21 +71,40 @@ class Members:
         if engine.id in self._returning:
             self._returning[engine.id] = engine
             return []
+        self.specs[engine.id] = engine
         facts = self._facts(engine)
         if facts == self._told[engine.id]:
             return []
         self._told[engine.id] = facts
         return self._shell.feed(EngineRevised(self._shell.now(), engine.id, *facts))
 
+    def pool(self, engine: str) -> Pool:
+        """Connections to an engine."""
+        return self._shell.pools[engine]
+
+    def learn(self, engine: str, profile: Profile | None) -> None:
+        """Take an engine to be as fast as the profile of its contract says; None: it has none, so as the prior says."""
+        spec = self.specs.get(engine)
+        if spec is None or self._fleet is None:
+            return
+        if profile is None:
+            self._learned.pop(engine, None)
+        else:
+            self._learned[engine] = engine_curves(self._fleet, profile)
+        self.revise(spec)
+
     def _facts(self, engine: EngineSpec) -> "_Facts":
         assert self._curves is not None
-        return _Facts(self._curves, self._measured, engine.pin, engine.shared_device or "")
+        learned = self._learned.get(engine.id)
+        measured = self._measured or learned is not None
+        return _Facts(learned or self._curves, measured, engine.pin, engine.shared_device or "")
 
     def _left(self, engine: str) -> None:
         """Control let an engine go: nothing runs on it any more."""
         self._probes.forget(engine)
         self._shell.pools.pop(engine).close()
-        del self.urls[engine], self._told[engine]
+        del self.urls[engine], self._told[engine], self.specs[engine]
+        self._learned.pop(engine, None)
         returning = self._returning.pop(engine, None)
         if returning is not None:
             self.join(returning)

@@ -1,6 +1,7 @@
 """Looks at engines: `/health` and `/metrics`, each engine once an interval, ahead of its turn when control asks."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from narwhal.control.events import EngineDown, EngineObserved, EngineUp, FailureCause
@@ -57,6 +58,8 @@ class Probes:
         self._shell = shell
         self._wake: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.on_life: Callable[[str, bytes], Awaitable[None]] | None = None
+        """Called with an engine's metrics page when another process of it is seen, before control hears of it."""
         self._told: dict[str, tuple[str, str]] = {}
         """Start of each engine's process, and the generation that its names told then."""
 
@@ -127,8 +130,10 @@ class Probes:
         started_at = seen.started_at if seen else ""
         known = self._told.get(engine)
         if known is None or not started_at or known[0] != started_at:  # names cannot change within a life
-            status, page = await get(pool, "/v1/models", self.timeout_s)
+            status, names = await get(pool, "/v1/models", self.timeout_s)
             if status not in (200, 404):
                 return status, None, ""
-            known = self._told[engine] = started_at, dialect.generation(page)
+            if self.on_life is not None:
+                await self.on_life(engine, page)
+            known = self._told[engine] = started_at, dialect.generation(names)
         return 200, seen, known[1] or started_at

@@ -19,6 +19,7 @@ import narwhal
 from narwhal.control import Settings
 from narwhal.fleet import Profile
 from narwhal.fleet.expanded import Expanded, RouterSpec
+from narwhal.fleet.model import SimulatedRuntime
 from narwhal.router.admin import Admin
 from narwhal.router.gateway import Gateway
 from narwhal.router.http import Connection
@@ -31,6 +32,7 @@ from narwhal.router.reach import engine_reach
 from narwhal.router.reloader import Reloader
 from narwhal.router.rows import StartRow
 from narwhal.router.shell import Shell
+from narwhal.router.speeds import Speeds
 from narwhal.router.state import router_state
 from narwhal.router.tenants import read_keys
 
@@ -91,6 +93,7 @@ class _Process:
         shell.probe = probes.now
         members = Members(shell, probes, reach)
         gateway = Gateway(shell, fleet, self.keys)
+        self._use_measured_profiles(members, probes)
         state = lambda: router_state(shell, fleet.metadata.name, fleet.model.name, members.urls, started_t)  # noqa: E731
         admin = Admin(shell, state)
         listeners = await open_listeners(self.expanded, self.state_dir, gateway, admin)
@@ -128,6 +131,15 @@ class _Process:
             connection.abort()
         journal.close()
 
+    def _use_measured_profiles(self, members: Members, probes: Probes) -> None:
+        """Simulated engines are as fast as their profile says by definition; others by what was measured."""
+        fleet = self.fleet
+        if fleet.profiles.path is None or isinstance(fleet.engines.runtime, SimulatedRuntime):
+            return
+        base = self.file.parent if self.file is not None else Path()
+        speeds = Speeds(members, base / fleet.profiles.path)
+        probes.on_life = lambda engine, page: speeds.look(engine, page, fleet, probes.timeout_s)
+
     def _journal(self) -> Journal:
         settings = self.fleet.observability.journal
         directory = Path(settings.path) if settings.path else self.state_dir / "journal"
@@ -155,7 +167,7 @@ def _warn_of_what_has_no_effect(expanded: Expanded) -> None:
     keys = {
         "routers.standby": fleet.routers.standby is not None,
         "lease": fleet.lease.backend == "etcd",
-        "profiles.path": fleet.profiles.path is not None,
+        "profiles.path": fleet.profiles.path is not None and isinstance(fleet.engines.runtime, SimulatedRuntime),
         "recovery.state_path": fleet.recovery.state_path is not None,
     }
     for key in (key for key, is_set in keys.items() if is_set):

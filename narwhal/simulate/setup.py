@@ -9,6 +9,7 @@ import msgspec
 from narwhal.control import Curves, Settings
 from narwhal.fleet import Expanded, Profile, load_profile
 from narwhal.fleet.model import Controller, PromptTarget, Recovery, Serving, SimulatedRuntime, Slo
+from narwhal.profiling import engine_profile
 from narwhal.simulate.bodies import classes
 from narwhal.simulate.fluid import class_work, work_of
 from narwhal.simulate.mixes import make_workload, parse_mix
@@ -26,13 +27,13 @@ STUDY_SLO = Slo(ttft_s=5.0, tpot_s=0.05, ttft_by_prompt=[PromptTarget(up_to_toke
 def fleet_curves(expanded: Expanded, engine_id: str) -> Curves:
     """Curves of a fleet's engine. Raises `ProfileError`.
 
-    Those of its measured profile (`profiles.path`/HOST-INDEX.json), else the simulated runtime's, else the prior.
+    Those of its newest measured profile in `profiles.path`, else the simulated runtime's, else the prior.
     """
     fleet = expanded.fleet
     if fleet.profiles.path is not None:
-        measured = Path(fleet.profiles.path) / f"{engine_id.replace('/', '-')}.json"
-        if measured.is_file():
-            return Curves.from_profile(load_profile(str(measured)))
+        measured = engine_profile(Path(fleet.profiles.path), engine_id)
+        if measured is not None:
+            return Curves.from_profile(measured)
     runtime = fleet.engines.runtime
     if not isinstance(runtime, SimulatedRuntime):
         return Curves.from_profile(load_profile(fleet.profiles.prior))

@@ -97,10 +97,11 @@ def test_contract_ignores_ports_and_knows_limits() -> None:
     fleet = some_fleet()
     expanded = expand(fleet)
     first, second = expanded.engines[:2]
-    assert contract_of(expanded, first, "1", {}) == contract_of(expanded, second, "1", {})
-    assert contract_of(expanded, first, "1", {}) != contract_of(expanded, first, "2", {})
+    assert contract_of(fleet, first, 1, "1", {}) == contract_of(fleet, second, 1, "1", {})
+    assert contract_of(fleet, first, 1, "1", {}) != contract_of(fleet, first, 1, "2", {})
+    assert contract_of(fleet, first, 1, "1", {}) != contract_of(fleet, first, 2, "1", {})
     changed = fleet.model_copy(update={"engines": fleet.engines.model_copy(update={"max_num_seqs": 7})})
-    assert contract_of(expand(changed), first, "1", {}) != contract_of(expanded, first, "1", {})
+    assert contract_of(changed, first, 1, "1", {}) != contract_of(fleet, first, 1, "1", {})
 
 
 def test_bytes_of_a_token_come_from_whole_blocks() -> None:
