@@ -27,7 +27,7 @@ from tests.router.harness import HANDOFF, METRICS, STREAM_HEAD, Router, post, st
 
 TOKENS = 5
 INTERVAL_S = 4.0
-AT_A_TIME = 100
+AT_A_TIME = 20
 DECODE_ENGINES = 4
 
 
