@@ -78,6 +78,15 @@ class RotatingFile:
             self._file = None
 
 
+class _FirstLine(bytes):
+    """A line that begins a new file of events."""
+
+
+def _first_line(lines: list[bytes]) -> int | None:
+    kinds = list(map(type, lines))
+    return kinds.index(_FirstLine) if _FirstLine in kinds else None
+
+
 class Journal:
     """Rows and events, written behind. `directory` None: nothing is kept."""
 
@@ -89,7 +98,8 @@ class Journal:
         self.snapshot: Callable[[float], Any] = lambda t: LinesLost(0)
         """Gives the line that holds control's state, for the time of the event that follows it."""
         self._encode = msgspec.json.Encoder().encode
-        self._pending: deque[tuple[int, bytes]] = deque()
+        self._pending: tuple[deque[bytes], deque[bytes]] = (deque(), deque())
+        """Rows and events that wait for the disk."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._files: list[RotatingFile] = []
@@ -120,7 +130,7 @@ class Journal:
         """Keep what a replay needs before the first event of a control that knows nothing yet: the settings."""
         if self._files:
             self._snapshot_t = t + SNAPSHOT_S
-            self._put_event(EVENTS, self._encode(line))
+            self._put_event(self._encode(line))
 
     def event(self, event: AnyEvent) -> None:
         """Keep an event that control will be given next."""
@@ -130,7 +140,7 @@ class Journal:
         full = self._event_bytes + len(line) >= self._max_event_bytes
         if full or event.t >= self._snapshot_t or (self._torn and not self.error):
             self._put_snapshot(event.t, new_file=full)
-        self._put_event(EVENTS, line)
+        self._put_event(line)
 
     def _put_snapshot(self, t: float, *, new_file: bool) -> None:
         self._torn = False
@@ -144,17 +154,19 @@ class Journal:
             # a limit that state alone exceeds must not make a file of each event
             self._max_event_bytes = max(self._max_event_bytes, 2 * len(line))
             self._event_bytes = 0
-        self._put_event(NEW_FILE if new_file else EVENTS, line)
+            line = _FirstLine(line)
+        self._put_event(line)
 
-    def _put_event(self, place: int, line: bytes) -> None:
+    def _put_event(self, line: bytes) -> None:
         self._event_bytes += len(line) + 1
-        self._put(place, line)
+        self._put(EVENTS, line)
 
     def _put(self, place: int, line: bytes) -> None:
-        if len(self._pending) >= MAX_PENDING:
+        pending = self._pending[place]
+        if len(pending) >= MAX_PENDING:
             self._drop(place, 1)
-            return
-        self._pending.append((place, line))
+        else:
+            pending.append(line)
 
     def _drop(self, place: int, lines: int) -> None:
         self.dropped += lines
@@ -169,17 +181,15 @@ class Journal:
 
     def flush(self) -> None:
         """Write what waits."""
-        batches: list[tuple[int, list[bytes]]] = []
-        rows: list[bytes] = []
-        while self._pending:
-            place, line = self._pending.popleft()
-            if place == ROWS:
-                rows.append(line)
-            elif place == NEW_FILE or not batches:
-                batches.append((place, [line]))
-            else:
-                batches[-1][1].append(line)
-        failures = [self._write(place, batch) for place, batch in [(ROWS, rows), *batches] if batch]
+        # the loop waits while this thread runs Python: whole batches are moved at once
+        rows, events = ([pending.popleft() for _ in range(len(pending))] for pending in self._pending)
+        batches, place = [(ROWS, rows)], EVENTS
+        while (end := _first_line(events)) is not None:
+            batches.append((place, events[:end]))
+            first, events, place = bytes(events[end]), events[end:], NEW_FILE
+            events[0] = first
+        batches.append((place, events))
+        failures = [self._write(place, batch) for place, batch in batches if batch]
         if failures:
             self._note(next(filter(None, failures), ""))
 
