@@ -70,20 +70,25 @@ class Histogram:
         self._counts[bisect_left(self._buckets, value)] += times
         self._sum += value * times
 
-    def lines(self, name: str, labels: str) -> Iterable[str]:
+    def lines(self, name: str, labels: Mapping[str, object]) -> Iterable[str]:
         """The samples in text format."""
         bounds = [*map(str, self._buckets), "+Inf"]
         for bound, count in zip(bounds, accumulate(self._counts), strict=True):
-            yield f'{name}_bucket{{{labels},le="{bound}"}} {float(count)}'
-        yield f"{name}_count{{{labels}}} {float(sum(self._counts))}"
-        yield f"{name}_sum{{{labels}}} {self._sum}"
+            yield f"{name}_bucket{label_text(labels, le=bound)} {float(count)}"
+        yield f"{name}_count{label_text(labels)} {float(sum(self._counts))}"
+        yield f"{name}_sum{label_text(labels)} {self._sum}"
+
+
+def label_text(labels: Mapping[str, object], **more: object) -> str:
+    """Labels as they stand after a metric's name: sorted by name, as vLLM's are."""
+    return "{" + ",".join(f'{name}="{value}"' for name, value in sorted({**labels, **more}.items())) + "}"
 
 
 class Metrics:
     """Histograms and counters that the engine keeps up, and the page that shows them with the scheduler's figures."""
 
     def __init__(self, model: str, started_at_s: float) -> None:
-        self._labels = f'engine="0",model_name="{model}"'
+        self._labels = {"engine": "0", "model_name": model}
         self._started_at_s = started_at_s
         self.histograms = {name: Histogram(buckets) for name, (buckets, _) in HISTOGRAMS.items()}
         self.success = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
@@ -108,11 +113,10 @@ class Metrics:
         for name, (_, text) in HISTOGRAMS.items():
             lines += [f"# HELP {name} {text}", f"# TYPE {name} histogram"]
             lines += self.histograms[name].lines(name, self._labels)
-        info = ",".join(f'{key}="{value}"' for key, value in cache.items())
         lines += [
             "# HELP vllm:cache_config_info Layout of the KV cache.",
             "# TYPE vllm:cache_config_info gauge",
-            f'vllm:cache_config_info{{{info},engine="0"}} 1.0',
+            f"vllm:cache_config_info{label_text(cache, engine='0')} 1.0",
         ]
         return "\n".join([*lines, *self._process_lines()]) + "\n"
 
@@ -120,9 +124,9 @@ class Metrics:
         if isinstance(value, Mapping):
             for label, number in value.items():
                 key, _, text = label.partition("=")
-                yield f'{name}{{{self._labels},{key}="{text}"}} {float(number)}'
+                yield f"{name}{label_text(self._labels, **{key: text})} {float(number)}"
         else:
-            yield f"{name}{{{self._labels}}} {float(value)}"
+            yield f"{name}{label_text(self._labels)} {float(value)}"
 
     def _process_lines(self) -> list[str]:
         usage = resource.getrusage(resource.RUSAGE_SELF)
