@@ -202,7 +202,8 @@ def test_no_prompt_no_output_no_key_is_written_down(tmp_path: Path) -> None:
 
 
 def test_serving_goes_on_without_a_disk_and_the_router_says_so(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("a file where the directory should be")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "journal").write_text("a file where the directory should be")
     engines = [FakeEngine(), FakeEngine()]
     with routing(tmp_path, engines) as router:
         assert router.send("POST", "/v1/completions", {"prompt": "x", "max_tokens": 2})[0] == 200
