@@ -49,8 +49,7 @@ def keep_buffers_apart() -> None:
     """Have malloc map large buffers by themselves (glibc; elsewhere nothing is done).
 
     uvloop gives every TLS connection a buffer of 256 KiB, of which a stream touches a few pages. glibc maps such a
-    buffer by itself at first, so that only these pages count; once one is freed it takes them from the heap, where
-    other things have touched their pages: 62 KiB a connection instead of 36 (bench/measure/tls_memory.py).
+    buffer by itself at first, so that only these pages count, and takes it from the heap once one has been freed.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
