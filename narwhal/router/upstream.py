@@ -167,18 +167,22 @@ class Upstream(asyncio.Protocol):
     async def open(self) -> None:
         """Make the connection; a failure goes to the owner."""
         pool = self.pool
+        context, name = pool.secure or (None, None)
+        late = pool.loop.call_later(CONNECT_S, self._give_up)
         try:
-            async with asyncio.timeout(CONNECT_S):
-                context, name = pool.secure or (None, None)
-                await pool.loop.create_connection(
-                    lambda: self, pool.address, pool.port, ssl=context, server_hostname=name
-                )
-        except TimeoutError:
-            self._fail("timeout", "no connection in time")
+            await pool.loop.create_connection(lambda: self, pool.address, pool.port, ssl=context, server_hostname=name)
         except OSError as error:
             pool.tell(error)
             self.refused = isinstance(error, ConnectionRefusedError)
             self._fail("connection", f"no connection: {error.strerror or error}")
+        finally:
+            late.cancel()
+
+    def _give_up(self) -> None:
+        """The time to connect is over. A connection that was made is kept: cancelling its task would close it unheard."""
+        if self.transport is None:
+            self._fail("timeout", "no connection in time")
+            self.abort()
 
     def begin(self, request: bytes, owner: Owner, *, again: bool) -> None:
         """Send a request on this connection; `again`: once more on a new one if this one proves to be closed."""

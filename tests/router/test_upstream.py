@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import uvloop
 
 from narwhal.router.upstream import MAX_HEAD, Pool, Upstream
 
@@ -78,7 +79,7 @@ class Scripted:
             writer.close()
 
 
-def ask(server: Scripted, use: Callable[[Pool], Any]) -> Any:
+def ask(server: Scripted, use: Callable[[Pool], Any], run_loop: Callable[[Any], Any] = asyncio.run) -> Any:
     """Run `use` with a pool of connections to the server."""
 
     async def run() -> Any:
@@ -90,7 +91,7 @@ def ask(server: Scripted, use: Callable[[Pool], Any]) -> Any:
             pool.close()
             listening.close()
 
-    return asyncio.run(run())
+    return run_loop(run())
 
 
 async def once(pool: Pool, **options: Any) -> Asker:
@@ -165,6 +166,24 @@ def test_a_connection_with_bytes_nobody_asked_for_is_not_used_again(surplus: byt
 
     ask(server, twice)
     assert server.connections == 2
+
+
+def test_a_connection_that_was_made_in_time_is_kept_though_the_loop_was_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, made = Scripted([GOOD["length"]]), Upstream.connection_made
+
+    def slowly(self: Upstream, transport: asyncio.BaseTransport) -> None:
+        made(self, transport)
+        time.sleep(0.3)  # the loop stands still: its timers are due before `open` goes on
+
+    monkeypatch.setattr(Upstream, "connection_made", slowly)
+    monkeypatch.setattr("narwhal.router.upstream.CONNECT_S", 0.2)
+
+    async def twice(pool: Pool) -> None:
+        assert (await once(pool)).body == b"abcde"
+        assert (await once(pool)).body == b"abcde"
+
+    ask(server, twice, uvloop.run)
+    assert (server.requests, server.connections) == (2, 1)
 
 
 def test_nobody_listens() -> None:
