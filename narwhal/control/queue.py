@@ -53,7 +53,7 @@ class Line:
 class PriorityClass:
     """The lines of one priority."""
 
-    __slots__ = ("_heap", "_stamp", "cost_s", "count", "lines", "virtual", "weight")
+    __slots__ = ("_heap", "_stamp", "cost_s", "count", "last", "lines", "virtual", "weight")
 
     def __init__(self) -> None:
         self.lines: dict[Share, Line] = {}
@@ -62,9 +62,21 @@ class PriorityClass:
         self.weight = 0.0
         """Sum of the weights of lines that are not empty."""
         self.virtual = 0.0
-        """Counter of the share that was taken last, the highest so far."""
+        """The highest counter at which a share was taken."""
+        self.last: Share | None = None
+        """The share that was taken last; its requests may run and be charged since."""
         self._heap: list[tuple[float, int, Line]] = []
         self._stamp = 0
+
+    def now(self) -> float:
+        """The class's virtual time: where a share begins that had nothing waiting."""
+        last = self.last
+        return last.served if last is not None and last.served > self.virtual else self.virtual
+
+    def taken(self, share: Share) -> None:
+        """A request of a share is served now, before it is charged."""
+        self.last = share
+        self.virtual = max(self.virtual, share.served)
 
     def line(self, share: Share) -> Line:
         """The line of a share."""
@@ -129,7 +141,7 @@ class FairQueue:
         line = each.line(share)
         if not line.requests:
             if not front:
-                share.served = max(share.served, each.virtual)
+                share.served = max(share.served, each.now())
             each.opened(line)
         line.requests[request.id] = request
         if front:
@@ -156,10 +168,8 @@ class FairQueue:
     def pass_by(self, share: Share) -> None:
         """A request of `share` is served without having waited, since nothing does: as `push` and `take` of it."""
         each = self._classes[share.rank]
-        if share.served > each.virtual:
-            each.virtual = share.served
-        else:
-            share.served = each.virtual
+        share.served = max(share.served, each.now())
+        each.taken(share)
 
     def take(self, request: "Request") -> None:
         """Remove a request that is served now, if it is there: time goes on for the others."""
@@ -167,7 +177,7 @@ class FairQueue:
             return
         share, (upper, lower) = request.share, self._classes
         each = self._classes[share.rank]
-        each.virtual = max(each.virtual, share.served)
+        each.taken(share)
         if lower.count:
             earned_s = request.cost_s * LOWER_SHARE / (1.0 - LOWER_SHARE) if each is upper else -request.cost_s
             self._credit_s = max(self._credit_s + earned_s, 0.0)

@@ -181,7 +181,7 @@ class Simulation:
         self.open_requests += 1
         self.mover.arriving(self, request)
         most = max(request.output_tokens, MAX_TOKENS)
-        self.feed(e.RequestArrived(self.t, number, request.prompt_tokens, most, self.whole))
+        self.feed(e.RequestArrived(self.t, number, request.prompt_tokens, most, self.whole, workload.tenant(number)))
 
     def _tick(self, _a: None, _b: None) -> None:
         t = self.t

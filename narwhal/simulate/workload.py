@@ -21,6 +21,13 @@ class Workload:
     turns_s: tuple[float, ...] = ()
     """When the mix turns, in seconds from the start."""
 
+    tenants: tuple[str, ...] = ()
+    """Tenant of each request; none: `default` for all."""
+
+    def tenant(self, number: int) -> str:
+        """Who sends a request."""
+        return self.tenants[number] if self.tenants else "default"
+
     def __len__(self) -> int:
         return len(self.times_s)
 

@@ -1,0 +1,85 @@
+"""Two tenants on one simulated fleet, under the very control that serves: shares by weight, and no harm by greed."""
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from narwhal.control import Curves, Settings
+from narwhal.fleet.model import TenantLimits
+from narwhal.simulate.setup import STUDY_SLO, plain_engines, plain_settings, with_admission
+from narwhal.simulate.simulation import Simulation
+from narwhal.simulate.workload import Workload
+
+SECONDS = 120.0
+WARM_S = 30.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """Poisson arrivals of one tenant."""
+
+    tenant: str
+    rps: float
+    prompt_tokens: int
+    output_tokens: int
+
+
+def workload(*loads: Load, seed: int = 7) -> Workload:
+    """The loads, merged; lengths vary by half either way."""
+    rng = random.Random(seed)
+    rows = []
+    for load in loads:
+        t = rng.expovariate(load.rps)
+        while t < SECONDS:
+            lengths = (max(round(n * rng.uniform(0.5, 1.5)), 1) for n in (load.prompt_tokens, load.output_tokens))
+            rows.append((t, *lengths, load.tenant))
+            t += rng.expovariate(load.rps)
+    rows.sort()
+    times, prompts, outputs, names = zip(*rows, strict=True)
+    return Workload("tenants", list(times), list(prompts), list(outputs), list(names), SECONDS, (), names)
+
+
+def simulate(curves: Curves, admission: str, tenants: tuple[TenantLimits, ...], *loads: Load) -> Simulation:
+    settings: Settings = with_admission(plain_settings(), admission)
+    settings.tenants = tenants
+    sim = Simulation(plain_engines(4, curves), settings, workload(*loads))
+    sim.run()
+    return sim
+
+
+def served_tokens(sim: Simulation, tenant: str) -> int:
+    """Prompt and completion tokens of requests that got their first token after the warm-up and before the end."""
+    return sum(
+        sim.workload.prompts[r.id] + r.total_tokens
+        for r in sim.requests
+        if sim.workload.tenant(r.id) == tenant and r.outcome == "served" and WARM_S <= r.first_t < SECONDS
+    )
+
+
+LOADS = {"prefill-bound": (3000, 60), "decode-bound": (300, 600), "even": (1000, 300)}
+
+
+@pytest.mark.parametrize("admission", ["predictive", "open"])
+@pytest.mark.parametrize("kind", LOADS)
+def test_weights_of_three_to_one_get_three_to_one_of_the_tokens(curves: Curves, kind: str, admission: str) -> None:
+    tenants = (TenantLimits(name="big", weight=3), TenantLimits(name="small", weight=1))
+    prompt, output = LOADS[kind]
+    rps = {"prefill-bound": 60.0, "decode-bound": 90.0, "even": 90.0}[kind]
+    sim = simulate(curves, admission, tenants, Load("big", rps, prompt, output), Load("small", rps, prompt, output))
+    big, small = served_tokens(sim, "big"), served_tokens(sim, "small")
+    print(f"{kind}, {admission}: {big} and {small} tokens, ratio {big / small:.2f}")
+    assert 2.7 <= big / small <= 3.3
+
+
+@pytest.mark.parametrize("kind", LOADS)
+def test_a_greedy_tenant_delays_no_other_beyond_its_target(curves: Curves, kind: str) -> None:
+    tenants = (TenantLimits(name="greedy"), TenantLimits(name="light"))
+    prompt, output = LOADS[kind]
+    sim = simulate(curves, "predictive", tenants, Load("greedy", 150, prompt, output), Load("light", 1, prompt, output))
+    light = [r for r in sim.requests if sim.workload.tenant(r.id) == "light"]
+    late = [r for r in light if r.outcome != "served" or r.ttft_s > STUDY_SLO.ttft_for(sim.workload.prompts[r.id])]
+    worst = max(r.ttft_s for r in light if r.outcome == "served")
+    refused = sum(r.outcome == "refused" for r in sim.requests)
+    print(f"{kind}: {len(late)} of {len(light)} late, slowest {worst:.2f} s, {refused} of {len(sim.requests)} refused")
+    assert not late
