@@ -8,6 +8,10 @@ from narwhal.control.queue import NOTHING, Ahead
 from narwhal.control.state import Pool, Request, Settings
 from narwhal.control.tenants import Account
 
+HELD_LEAST = 8
+"""Requests of a tenant that may wait for room on decode engines whatever is known of when it comes: their tenant can
+only get its share of that room while some wait."""
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -53,6 +57,57 @@ def refuse(pool: Pool, settings: Settings, demand: Demand, t: float, request: Re
     if settings.serving.admission == "open" or not _trusted(pool):
         return None
     return _refuse_ttft(pool, settings, t, request) or _refuse_decode(pool, settings, demand, t, request)
+
+
+def may_hold(
+    pool: Pool, settings: Settings, demand: Demand, t: float, request: Request, refusal: Refusal | None
+) -> bool:
+    """Whether a request is to wait for room on decode engines: its target can still be met when the room comes.
+
+    Also where there is room, but others were there before it. Without tenants there are no shares to keep, and a
+    request is refused at once.
+    """
+    if not settings.tenants:
+        return False
+    if refusal is None:
+        return bool(pool.held) and pool.held.ahead(request.share).requests > 0
+    if refusal.code != "decode":
+        return False
+    limit = request.ttft_s * (1 + settings.serving.margin)
+    if pool.held.waiting(request.share) < HELD_LEAST:
+        return price_s(pool, t, request) <= limit
+    leaving = _leaving(pool, settings, demand, t)
+    before = pool.held.ahead(request.share).requests * demand.mean_occupancy()
+    wait_s = refusal.retry_after_s + before / leaving if leaving > 0 else float("inf")
+    return price_s(pool, t, request) + wait_s <= limit
+
+
+def latest_t(pool: Pool, settings: Settings, request: Request) -> float:
+    """When the prefill of a request has to begin at the latest for its target to be met."""
+    return request.arrived_t + request.ttft_s * (1 + settings.serving.margin) - request.cost_s - pool.handoff_s
+
+
+def refuse_held(pool: Pool, settings: Settings, demand: Demand, t: float, request: Request) -> Refusal | None:
+    """The refusal of a held request that wakes; `decode`: it has to wait on."""
+    if splits(pool, settings) is None:
+        return Refusal("decode", "no engine can serve this request at the moment", 1.0)
+    if settings.serving.admission == "open" or not _trusted(pool):
+        return None
+    return refuse_late(pool, settings, t, request) or _refuse_decode(pool, settings, demand, t, request)
+
+
+def too_late(pool: Pool, settings: Settings, demand: Demand, t: float, request: Request) -> Refusal:
+    """The refusal of a held request whose time is over: a retry passes when a place comes for it."""
+    leaving = _leaving(pool, settings, demand, t)
+    before = (pool.held.ahead(request.share).requests + 1) * demand.mean_occupancy()
+    wait_s = min(max(before / leaving, 0.1), 60.0) if leaving > 0 else 60.0
+    return Refusal("decode", "decode engines had no room in time", wait_s)
+
+
+def _leaving(pool: Pool, settings: Settings, demand: Demand, t: float) -> float:
+    """Occupancy of decode engines that ends each second."""
+    now = sum(engine.occupancy(settings.slo.tpot_s) for engine in pool.decode)
+    return now * (1.0 - demand.survival(t)) / 5.0
 
 
 def refuse_late(pool: Pool, settings: Settings, t: float, request: Request) -> Refusal | None:
@@ -131,6 +186,6 @@ def _refuse_decode(pool: Pool, settings: Settings, demand: Demand, t: float, req
     expected = now * survival + coming
     if expected < len(engines):
         return None
-    leaving = now * (1.0 - demand.survival(t)) / 5.0
+    leaving = _leaving(pool, settings, demand, t)
     wait = min((expected - len(engines)) / leaving, 60.0) if leaving > 0 else 60.0
     return Refusal("decode", f"decode engines will be full: {expected:.2f} of {len(engines)}", max(wait, 0.1))

@@ -82,6 +82,22 @@ def dequeue(pool: Pool, request: Request, *, served: bool) -> None:
     request.share.account.waiting -= 1
 
 
+def hold(pool: Pool, request: Request) -> None:
+    """Let a request wait for room on decode engines."""
+    pool.held.push(request)
+    request.share.account.waiting += 1
+
+
+def release_held(pool: Pool, request: Request, *, served: bool) -> None:
+    """End that wait: because there is room (`served`), or because the request is over. It is new again."""
+    if served:
+        pool.held.take(request)
+    else:
+        pool.held.remove(request)
+    request.share.account.waiting -= 1
+    request.phase = Phase.NEW
+
+
 def settle(request: Request) -> None:
     """Give its tenant back what a request that is over did not use."""
     began = request.prefill_engine or request.decode_engine or request.attempts

@@ -128,7 +128,7 @@ class Control:
         before = self.settings.copy()
         self.settings.take(Settings.read(event.settings))
         self.pool.accounts.configure(self.settings.tenants)
-        for queue in (self.pool.queue, self.pool.seats):
+        for queue in (self.pool.held, self.pool.queue, self.pool.seats):
             queue.reweigh()
         self.demand.retune(event.t)
         self.roles.retune(event.t, before)
@@ -140,4 +140,4 @@ class Control:
         return commands + self._place(t)
 
     def _place(self, t: float) -> list[AnyCommand]:
-        return self.lifecycle.fill_seats(t) + self.lifecycle.dispatch(t)
+        return self.lifecycle.advance(t)

@@ -1,6 +1,6 @@
 """A request from its arrival to its end: queue, leg 1, seat, leg 2, retries."""
 
-from narwhal.control import admission, charges, placement
+from narwhal.control import admission, charges, load, placement
 from narwhal.control.commands import Abort, AnyCommand, Refuse, StartDecode, StartPrefill, StartWhole, Wait
 from narwhal.control.corrections import correct_prefill, observe_handoff
 from narwhal.control.demand import Demand
@@ -14,21 +14,12 @@ from narwhal.control.events import (
     RequestFinished,
     TokensObserved,
 )
+from narwhal.control.failures import FAILURES
 from narwhal.control.state import Engine, Phase, Pool, Request, Settings
 
 NEVER = float("inf")
 SEAT_MARGIN_S = 0.5
 """A handoff still waiting this long before half its lease is over is sent to an engine's own queue."""
-
-FAILURES = {
-    "connection": "the engine that served this request was lost; the request may be sent again",
-    "timeout": "the engine that served this request did not answer in time; the request may be sent again",
-    "overload": "every engine that was tried is busy; the request may be sent again later",
-    "stream": "the engine that served this request failed; the request may be sent again",
-    "status": "engines fail on this request; sending it again will hardly help",
-    "handoff": "the prompt's KV could not be handed over; the request may be sent again",
-}
-"""What a client is told, by cause of the last failure. It names no engine: clients learn nothing about the fleet."""
 
 
 class Lifecycle:
@@ -50,15 +41,39 @@ class Lifecycle:
         request.whole = event.whole
         request.arrived_t = event.started_t if 0 <= event.started_t <= event.t else event.t
         request.ttft_s = self.settings.slo.ttft_for(request.prompt_tokens)
-        request.cost_s = self.reference_s(request.prompt_tokens)
+        reference = load.reference(self.pool)
+        request.cost_s = reference.prefill_s(request.prompt_tokens) if reference is not None else 0.0
         self.demand.arrived(event.t, request.cost_s)
         refusal = admission.refuse(self.pool, self.settings, self.demand, event.t, request)
-        if refusal is not None:
+        hold = admission.may_hold(self.pool, self.settings, self.demand, event.t, request, refusal)
+        if refusal is not None and not hold:
             return [_refusal(request, refusal)]
         request.expected_tokens = share.account.expected_tokens(request.prompt_tokens, request.max_tokens)
         share.account.begin(request.expected_tokens)
         self.pool.requests[request.id] = request
+        if hold:
+            return [self._hold(request)]
         return self._enqueue(request, event.t) if self.pool.queue else self._place_new(request, event.t)
+
+    def _hold(self, request: Request) -> Wait:
+        """Decode is full, and will have room in time: let the request wait until then, in its tenant's turn."""
+        request.phase = Phase.HELD
+        charges.hold(self.pool, request)
+        return Wait(request.id, "queue", admission.latest_t(self.pool, self.settings, request))
+
+    def advance(self, t: float) -> list[AnyCommand]:
+        """Something may be free: seats first, then engines for prompts, then room for what is held."""
+        commands = self.fill_seats(t) + self.dispatch(t)
+        while (request := self.pool.held.head()) is not None:
+            refusal = admission.refuse_held(self.pool, self.settings, self.demand, t, request)
+            if refusal is not None and refusal.code == "decode":
+                break
+            charges.release_held(self.pool, request, served=refusal is None)
+            if refusal is None:
+                commands += self._enqueue(request, t)
+            else:
+                commands.append(self._end_queued(request, _refusal(request, refusal)))
+        return commands
 
     def _place_new(self, request: Request, t: float) -> list[AnyCommand]:
         """Nothing waits, so a request need not wait either: it passes the queue by if an engine has room."""
@@ -78,12 +93,6 @@ class Lifecycle:
         if request is None:
             return any(isinstance(command, Refuse) and command.code == "queue" for command in commands)
         return request.phase is Phase.QUEUED and admission.price_s(self.pool, t, request) > request.ttft_s
-
-    def reference_s(self, prompt_tokens: int) -> float:
-        """Prefill seconds of a prompt on the fleet's reference engine: the first open prefill engine, else any."""
-        for engine in self.pool.prefill or self.pool.decode or self.pool.engines.values():
-            return engine.prefill_s(prompt_tokens)
-        return 0.0
 
     def _enqueue(self, request: Request, t: float, *, front: bool = False) -> list[AnyCommand]:
         if request.phase is Phase.SEAT:
@@ -269,7 +278,7 @@ class Lifecycle:
             return []
         self._count_exit(request, t)
         self._end(request)
-        return self.fill_seats(t) + self.dispatch(t)
+        return self.advance(t)
 
     def _count_exit(self, request: Request, t: float) -> None:
         engine = self.pool.engines.get(request.decode_engine)
@@ -280,6 +289,8 @@ class Lifecycle:
     def _end(self, request: Request) -> None:
         if request.phase is Phase.QUEUED:
             charges.dequeue(self.pool, request, served=False)
+        elif request.phase is Phase.HELD:
+            charges.release_held(self.pool, request, served=False)
         elif request.phase is Phase.SEAT:
             self.pool.seats.remove(request)
         charges.settle(request)
@@ -292,7 +303,7 @@ class Lifecycle:
     def leg_failed(self, event: LegFailed) -> list[AnyCommand]:
         """Send the request elsewhere while its client has seen nothing, else end it."""
         request = self.pool.requests.get(event.request)
-        if request is None or event.engine != _serving(request):
+        if request is None or event.engine != request.serving:
             return []
         if event.cause == "client":  # the engine's own answer goes to the client; nobody is to blame
             return self._over(request.id, event.t)
@@ -310,11 +321,11 @@ class Lifecycle:
         if visible or request.first_token:
             self._count_exit(request, t)
             self._end(request)
-            return [Abort(request.id, 502, "upstream", what), *self.fill_seats(t), *self.dispatch(t)]
+            return [Abort(request.id, 502, "upstream", what), *self.advance(t)]
         request.excluded += (engine,)
         if request.attempts >= self.settings.serving.max_retries or request.status_failures >= 2:
             self._end(request)
-            return [Abort(request.id, 502, "upstream", what), *self.fill_seats(t), *self.dispatch(t)]
+            return [Abort(request.id, 502, "upstream", what), *self.advance(t)]
         request.attempts += 1
         if request.decode_engine == engine:
             request.avoided = request.prefill_engine
@@ -328,7 +339,7 @@ class Lifecycle:
         if found is not None and (found.prefills or found.streams):
             return True
         return any(
-            _serving(request) == engine or (request.prefill_engine == engine and _reads_handoff(request))
+            request.serving == engine or (request.prefill_engine == engine and request.reads_handoff)
             for request in self.pool.requests.values()
         )
 
@@ -340,7 +351,7 @@ class Lifecycle:
         """
         commands: list[AnyCommand] = []
         for request in list(self.pool.requests.values()):
-            if _serving(request) == engine and (gone or not request.first_token):
+            if request.serving == engine and (gone or not request.first_token):
                 commands += self._retry(request, t, engine, visible=False, what=FAILURES["connection"])
             elif request.phase is Phase.SEAT and request.prefill_engine == engine:
                 commands += self._enqueue(request, t, front=True)
@@ -352,6 +363,9 @@ class Lifecycle:
         if request is None:
             return []
         t, what, phase = event.t, event.what, request.phase
+        if what == "queue" and phase is Phase.HELD:
+            late = admission.too_late(self.pool, self.settings, self.demand, t, request)
+            return [self._end_queued(request, _refusal(request, late))]
         if what == "queue" and phase is Phase.QUEUED:
             wait_s = self.settings.serving.queue.max_wait_s
             return [self._end_queued(request, Refuse(request.id, 503, "queue_timeout", f"waited {wait_s:g} s", 1.0))]
@@ -366,7 +380,7 @@ class Lifecycle:
             self._count_exit(request, t)
             self._end(request)
             message = "no token in time" if what == "gap" else "the request took too long"
-            return [Abort(request.id, 504, "timeout", message), *self.fill_seats(t), *self.dispatch(t)]
+            return [Abort(request.id, 504, "timeout", message), *self.advance(t)]
         return []
 
     def _last_call(self, request: Request, t: float) -> list[AnyCommand]:
@@ -377,18 +391,6 @@ class Lifecycle:
             return commands
         self._end(request)
         return [Refuse(request.id, 503, "no_engine", "no decode engine can take the request", 1.0)]
-
-
-def _serving(request: Request) -> str:
-    """The engine that a leg of the request runs on now; empty when none runs."""
-    if request.phase is Phase.PREFILL:
-        return request.prefill_engine
-    return request.decode_engine if request.phase in (Phase.DECODE, Phase.WHOLE) else ""
-
-
-def _reads_handoff(request: Request) -> bool:
-    """Whether KV of its leg 1 waits to be read, or may still be."""
-    return request.phase is Phase.SEAT or (request.phase is Phase.DECODE and not request.first_token)
 
 
 def _until(t: float, seconds: float) -> float:

@@ -53,7 +53,7 @@ class Line:
 class PriorityClass:
     """The lines of one priority."""
 
-    __slots__ = ("_heap", "_stamp", "cost_s", "count", "last", "lines", "virtual", "weight")
+    __slots__ = ("_heap", "_stamp", "cost_s", "count", "latest", "lines", "virtual", "weight")
 
     def __init__(self) -> None:
         self.lines: dict[Share, Line] = {}
@@ -63,19 +63,19 @@ class PriorityClass:
         """Sum of the weights of lines that are not empty."""
         self.virtual = 0.0
         """The highest counter at which a share was taken."""
-        self.last: Share | None = None
+        self.latest: Share | None = None
         """The share that was taken last; its requests may run and be charged since."""
         self._heap: list[tuple[float, int, Line]] = []
         self._stamp = 0
 
     def now(self) -> float:
         """The class's virtual time: where a share begins that had nothing waiting."""
-        last = self.last
-        return last.served if last is not None and last.served > self.virtual else self.virtual
+        latest = self.latest
+        return latest.served if latest is not None and latest.served > self.virtual else self.virtual
 
     def taken(self, share: Share) -> None:
         """A request of a share is served now, before it is charged."""
-        self.last = share
+        self.latest = share
         self.virtual = max(self.virtual, share.served)
 
     def line(self, share: Share) -> Line:
@@ -133,6 +133,11 @@ class FairQueue:
     def __contains__(self, request: "Request") -> bool:
         line = self._classes[request.share.rank].lines.get(request.share)
         return line is not None and request.id in line.requests
+
+    def waiting(self, share: Share) -> int:
+        """Requests of a share that wait."""
+        line = self._classes[share.rank].lines.get(share)
+        return len(line.requests) if line is not None else 0
 
     def push(self, request: "Request", *, front: bool = False) -> None:
         """Let a request wait; `front`: before its tenant's others, because it has waited already."""

@@ -80,6 +80,8 @@ class Phase(Enum):
 
     NEW = "new"
     """Let in just now; it is placed or queued before anything else happens."""
+    HELD = "held"
+    """Let in once decode has room."""
     QUEUED = "queued"
     PREFILL = "prefill"
     SEAT = "seat"
@@ -133,6 +135,18 @@ class Request:
         """Engines that failed it; it never goes back to one."""
         self.avoided = ""
         """Producer of a handoff that failed on its consumer: perhaps to blame, so others are tried first."""
+
+    @property
+    def serving(self) -> str:
+        """The engine that a leg of it runs on now; empty when none runs."""
+        if self.phase is Phase.PREFILL:
+            return self.prefill_engine
+        return self.decode_engine if self.phase in (Phase.DECODE, Phase.WHOLE) else ""
+
+    @property
+    def reads_handoff(self) -> bool:
+        """Whether KV of its leg 1 waits to be read, or may still be."""
+        return self.phase is Phase.SEAT or (self.phase is Phase.DECODE and not self.first_token)
 
 
 class Engine:
@@ -259,6 +273,8 @@ class Pool:
     requests: dict[int, Request] = field(default_factory=dict)
     accounts: Accounts = field(default_factory=Accounts)
     """The tenants."""
+    held: FairQueue = field(default_factory=FairQueue)
+    """Requests that decode has no room for yet; they are no demand for prefill."""
     queue: FairQueue = field(default_factory=FairQueue)
     """Requests that wait for a prefill engine."""
     seats: FairQueue = field(default_factory=FairQueue)

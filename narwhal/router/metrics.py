@@ -197,7 +197,8 @@ def _router(shell: Any) -> Iterable[Any]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
     pool = shell.control.pool
-    yield GaugeMetricFamily("narwhal_queue_requests", "Prompts that wait in the router.", value=len(pool.queue))
+    waiting = len(pool.queue) + len(pool.held)
+    yield GaugeMetricFamily("narwhal_queue_requests", "Prompts that wait in the router.", value=waiting)
     yield GaugeMetricFamily("narwhal_streams_open", "Streams that are being relayed.", value=len(shell.streams))
     yield GaugeMetricFamily("narwhal_requests_open", "Requests in the router.", value=len(shell.exchanges))
     yield GaugeMetricFamily("narwhal_handoff_seconds", "Moving mean of leg 2 to its first token.", value=pool.handoff_s)

@@ -26,6 +26,7 @@ def router_state(shell: "Shell", fleet: str, model: str, urls: dict[str, str], s
     pool, metrics, now = shell.control.pool, shell.metrics, shell.now()
     prefill, decode = pool.split()
     recent = list(shell.recent)
+    waiting = len(pool.queue) + len(pool.held)
     oldest = min((x.arrived_t for x in shell.exchanges.values() if x.waits_for == "queue"), default=None)
     return {
         "apiVersion": "narwhal/v1",
@@ -38,7 +39,10 @@ def router_state(shell: "Shell", fleet: str, model: str, urls: dict[str, str], s
         "policy": shell.settings.controller.policy,
         "split": {"prefill": prefill, "decode": decode},
         "load": shell.load(),
-        "queue": {"requests": len(pool.queue), "oldest_s": max(now - oldest, 0.0) if oldest is not None else 0.0},
+        "queue": {
+            "requests": waiting,
+            "oldest_s": max(now - oldest, 0.0) if oldest is not None else 0.0,
+        },
         "seats_waiting": len(pool.seats),
         "counts": {
             "offered": metrics.offered,

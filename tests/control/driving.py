@@ -105,13 +105,15 @@ def check_sums(control: Control) -> None:
     queued = [request for request in pool.requests.values() if request.phase.value == "queued"]
     assert {request.id for request in queued} == {request.id for request in pool.queue}
     check_queue(pool.queue)
+    assert {r.id for r in pool.requests.values() if r.phase.value == "held"} == {r.id for r in pool.held}
+    check_queue(pool.held)
     seats = {request.id for request in pool.requests.values() if request.phase.value == "seat"}
     assert seats == {request.id for request in pool.seats}
     check_queue(pool.seats)
     for account in pool.accounts:
         own = [request for request in pool.requests.values() if request.share.account is account]
         assert account.open == len(own)
-        assert account.waiting == sum(request.phase.value == "queued" for request in own)
+        assert account.waiting == sum(request.phase.value in ("queued", "held") for request in own)
 
 
 def check_queue(queue: FairQueue) -> None:

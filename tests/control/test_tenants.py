@@ -79,7 +79,8 @@ def test_a_greedy_tenant_does_not_raise_the_price_of_another() -> None:
         number += 1
     assert number >= 3
     only(fleet.arrive(100, 300, tenant="light"), Wait)
-    assert only(fleet.prefilled(0, 0.3), StartPrefill).request == 100
+    started = [only(fleet.prefilled(number, 0.3), StartPrefill).request for number in (0, 1)]
+    assert 100 in started
 
 
 def test_without_tenants_everything_queued_is_ahead() -> None:
