@@ -309,13 +309,7 @@ class Lifecycle:
             return self._over(request.id, event.t)
         if event.cause == "status":
             request.status_failures += 1
-        return self._retry(
-            request,
-            event.t,
-            event.engine,
-            visible=event.visible,
-            what=FAILURES[event.cause],
-        )
+        return self._retry(request, event.t, event.engine, visible=event.visible, what=FAILURES[event.cause])
 
     def _retry(self, request: Request, t: float, engine: str, *, visible: bool, what: str) -> list[AnyCommand]:
         if visible or request.first_token:
