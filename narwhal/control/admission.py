@@ -36,9 +36,9 @@ def price_s(pool: Pool, t: float, request: Request) -> float:
         return float("inf")
     ahead = _ahead(pool, request)
     if ahead.requests > 0:
-        backlog = (ahead.cost_s + sum(engine.backlog_s(t) for engine in engines)) / len(engines)
+        backlog = (ahead.cost_s + sum([engine.backlog_s(t) for engine in engines])) / len(engines)
     else:
-        backlog = min(engine.backlog_s(t) for engine in engines)
+        backlog = min([engine.backlog_s(t) for engine in engines])
     return max(t - request.arrived_t, 0.0) + backlog + request.cost_s + pool.handoff_s
 
 
@@ -175,7 +175,7 @@ def _refuse_decode(pool: Pool, settings: Settings, demand: Demand, t: float, req
     if not engines or not pool.prefill:
         return None
     tpot_s = settings.slo.tpot_s
-    now = sum(engine.occupancy(tpot_s) for engine in engines)
+    now = sum([engine.occupancy(tpot_s) for engine in engines])
     if now < 0.5 * len(engines):  # far from full, whatever is on its way
         return None
     horizon_s = price_s(pool, t, request)

@@ -70,7 +70,16 @@ class Curves(msgspec.Struct, frozen=True):
         The term of the target is left out where the empty interval exceeds it already (a validation error in a
         fleet file with profiles): no split would help.
         """
-        return max(*self._terms(streams, kv_tokens, tpot_s))
+        binding = streams / self.max_num_seqs  # spelled out: this runs for each engine of each placement
+        room = kv_tokens / self.kv_capacity_tokens
+        if room > binding:
+            binding = room
+        room_s = tpot_s - self.d0_s
+        if room_s > 0:
+            pace = (self.d1_s * streams + self.d2_s * kv_tokens) / room_s
+            if pace > binding:
+                binding = pace
+        return binding
 
     def share(self, streams: float, kv_tokens: float, own_kv_tokens: float, tpot_s: float) -> float:
         """What one stream with `own_kv_tokens` adds, in the term that binds a batch of `streams` and `kv_tokens`."""

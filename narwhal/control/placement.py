@@ -22,10 +22,12 @@ def choose_prefill(pool: Pool, settings: Settings, t: float, request: Request) -
     """
     best: Engine | None = None
     best_cost = (True, True, float("inf"))
+    in_flight, tokens = settings.serving.prefill_in_flight, request.prompt_tokens
+    excluded, avoided = request.excluded, request.avoided
     for engine in pool.prefill:
-        if engine.id in request.excluded or not has_room(engine, settings, request.prompt_tokens):
+        if engine.id in excluded or not (len(engine.prefills) < in_flight or has_room(engine, settings, tokens)):
             continue
-        cost = (engine.id == request.avoided, engine.streams > 0, engine.backlog_s(t))
+        cost = (engine.id == avoided, engine.streams > 0, engine.backlog_s(t))
         if best is None or cost < best_cost:
             best, best_cost = engine, cost
     return best
@@ -42,10 +44,11 @@ def choose_decode(pool: Pool, settings: Settings, request: Request, *, full: boo
     tpot_s = settings.slo.tpot_s
     best: Engine | None = None
     best_cost = (True, float("inf"))
+    own, excluded, tokens = request.prefill_engine, request.excluded, request.prompt_tokens
     for engine in pool.decode:
-        if engine.id == request.prefill_engine or engine.fingerprint != fingerprint or engine.id in request.excluded:
+        if engine.id == own or engine.fingerprint != fingerprint or engine.id in excluded:
             continue
-        if not full and not has_seat(engine, request.prompt_tokens, tpot_s):
+        if not full and not has_seat(engine, tokens, tpot_s):
             continue
         cost = (bool(engine.prefills), engine.occupancy(tpot_s))
         if best is None or cost < best_cost:
@@ -55,14 +58,14 @@ def choose_decode(pool: Pool, settings: Settings, request: Request, *, full: boo
 
 def has_seat(engine: Engine, prompt_tokens: int, tpot_s: float) -> bool:
     """Whether a stream fits: a sequence, KV for its prompt, and pace under the TPOT target. An empty engine has one."""
-    streams = engine.charged_streams
+    streams = engine.streams + engine.foreign_streams
     if streams == 0:
         return True
-    kv_tokens = engine.charged_kv_tokens + prompt_tokens
+    kv_tokens = engine.kv_tokens + engine.foreign_kv_tokens + prompt_tokens
     curves = engine.curves
     if streams + 1 > curves.max_num_seqs or kv_tokens > curves.kv_capacity_tokens:
         return False
-    return not engine.known or curves.interval_s(streams + 1, kv_tokens) <= tpot_s
+    return curves.interval_s(streams + 1, kv_tokens) <= tpot_s or not engine.known
 
 
 def choose_whole(pool: Pool, settings: Settings, t: float, request: Request) -> Engine | None:
