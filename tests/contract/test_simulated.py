@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from tests.contract.engines import Engine, FreshPrompt, StartEngine, Streaming
-from tests.contract.test_failures import meet
+from tests.contract.test_trouble import meet
 
 pytestmark = [pytest.mark.e2e, pytest.mark.parametrize("kind", ["simulated"], indirect=True)]
 

@@ -1,8 +1,10 @@
+"""Engines that hang, restart, die and leave. The last file of the suite: vLLM takes long to start again."""
+
 import signal
 
 import pytest
 
-from tests.contract.engines import Engine, FreshPrompt, Streaming
+from tests.contract.engines import PATIENCE_S, Engine, FreshPrompt, Streaming
 from tests.contract.kinds import Kind
 
 pytestmark = pytest.mark.e2e
@@ -12,6 +14,17 @@ INTERNAL = {"message": "Internal server error", "type": "InternalServerError", "
 def meet(producer: Engine, consumer: Engine, prompt: list[int]) -> None:
     """Have two engines shake hands."""
     consumer.tokens(prompt, 1, kv_transfer_params=producer.leg_1(prompt))
+
+
+def test_a_disconnect_frees_the_blocks(engine: Engine, fresh_prompt: FreshPrompt) -> None:
+    engine.eventually(lambda: engine.usage() == 0)
+    with Streaming(engine, fresh_prompt(100), 1900, ignore_eos=True) as stream:
+        stream.first_token()
+        engine.eventually(lambda: engine.usage() > 0)
+        began = engine.metric("vllm:generation_tokens_total")
+    engine.eventually(lambda: engine.usage() == 0 == engine.metric("vllm:num_requests_running"))
+    assert engine.metric("vllm:generation_tokens_total") - began < 1900
+    assert engine.metric("vllm:request_success_total", finished_reason="abort") == 0
 
 
 def test_a_stopped_producer_hangs_its_leg_2_and_nobody_else(
@@ -71,27 +84,14 @@ def test_a_dead_producer_is_a_500_and_the_consumer_lives_on(
     consumer.eventually(lambda: consumer.metric("vllm:nixl_num_failed_transfers_total") > failed)
 
 
-def test_a_disconnect_frees_the_blocks(engine: Engine, fresh_prompt: FreshPrompt) -> None:
-    engine.eventually(lambda: engine.usage() == 0)
-    with Streaming(engine, fresh_prompt(100), 1900, ignore_eos=True) as stream:
-        stream.first_token()
-        engine.eventually(lambda: engine.usage() > 0)
-        began = engine.metric("vllm:generation_tokens_total")
-    engine.eventually(lambda: engine.usage() == 0 == engine.metric("vllm:num_requests_running"))
-    assert engine.metric("vllm:generation_tokens_total") - began < 1900
-    assert engine.metric("vllm:request_success_total", finished_reason="abort") == 0
-
-
 def test_do_remote_prefill_alone_kills_the_engine_and_a_consumer_that_never_met_it_gives_up(
-    victim: Engine, kind: Kind, engine: Engine, fresh_prompt: FreshPrompt
+    victim: Engine, engine: Engine, fresh_prompt: FreshPrompt
 ) -> None:
-    victim.kill()
-    doomed = kind.again(victim)
     prompt = fresh_prompt(50)
-    handoff = doomed.leg_1(prompt)
-    reply = doomed.complete(fresh_prompt(20), kv_transfer_params={"do_remote_prefill": True})
+    handoff = victim.leg_1(prompt)
+    reply = victim.complete(fresh_prompt(20), kv_transfer_params={"do_remote_prefill": True})
     assert reply.status == 500
-    doomed.process.wait(timeout=120)
+    victim.process.wait(timeout=PATIENCE_S)
     assert engine.complete(prompt, kv_transfer_params=handoff).status == 500
     engine.eventually(lambda: engine.usage() == 0)
 
@@ -107,4 +107,4 @@ def test_sigterm_lets_streams_end_and_takes_nothing_new(
         victim.eventually(lambda: victim.complete(fresh_prompt(5), 1).status == 500)
         assert victim.send("/health").status == 200
         assert stream.tokens() == right
-    assert victim.process.wait(timeout=120) == 0
+    assert victim.process.wait(timeout=PATIENCE_S) == 0
