@@ -1,6 +1,7 @@
 """Narwhal on real engines that share one H200. Runs there; `README.md` says how it gets there.
 
-    python bench/gpu/run.py serve OUT MODEL     dev fleet of four: up, verify, profile, traffic that turns
+    python bench/gpu/run.py serve OUT MODEL     dev fleet of four: up, verify, traffic that turns; it is left running
+    python bench/gpu/run.py profile OUT MODEL   a thorough sweep of two engines of that fleet, then down
     python bench/gpu/run.py pair OUT MODEL      one prefill and one decode engine: a trace at three rates
     python bench/gpu/run.py small OUT MODEL     small-cuda: memory of the card while it starts and serves
 
@@ -44,17 +45,22 @@ def narwhal(*arguments: str) -> dict[str, Any]:
 class Bench:
     """One instance, and the document of what was found."""
 
-    def __init__(self, out: Path, name: str, model: str, *, template: str, engines: int) -> None:
+    def __init__(self, out: Path, name: str, model: str) -> None:
         self.out, self.name = out, name
         self.folder = Path(f"/tmp/dev-{name}")
-        self.found: dict[str, Any] = {"template": template, "engines": engines, "model": model}
+        self.path = self.folder / "fleet.yaml"
+        self.model = model
+        self.found: dict[str, Any] = {"model": model}
+
+    def init(self, template: str, engines: int) -> None:
+        """Make the instance."""
+        self.found |= {"template": template, "engines": engines}
         made = narwhal(
             "dev", "init", "--dir", str(self.folder), "--template", template, "--engines", str(engines),
-            "--model", model, "--environment", ENVIRONMENT, "--force",
+            "--model", self.model, "--environment", ENVIRONMENT, "--force",
         )  # fmt: skip
         if made["status"] != "success":
             raise SystemExit(f"init failed: {made['errors']}")
-        self.path = self.folder / "fleet.yaml"
         # the bundle has FlashAttention 3 alone, which vLLM takes when it is named
         text = self.path.read_text().replace("args: {", 'args: {"attention-backend": "FLASH_ATTN", ')
         self.path.write_text(text)
@@ -132,11 +138,11 @@ def turning(curves: Curves, engines: int, seconds: float) -> list[Phase]:
 
 
 def serve(out: Path, model: str, engines: int = 4) -> None:
-    """Four engines: up, verify, profile, a turning mix with role moves."""
-    bench = Bench(out, "serve", model, template="h200", engines=engines)
+    """Four engines: up, verify, a turning mix with role moves."""
+    bench = Bench(out, "serve", model)
+    bench.init("h200", engines)
     if bench.up():
         bench.verb("verify")
-        bench.found["profile"] = narwhal("profile", str(bench.path), "--fresh")
         bench.save()
         expanded = bench.fleet()
         phases = turning(Curves.from_profile(bench.profile()), engines, 150.0)
@@ -154,12 +160,22 @@ def serve(out: Path, model: str, engines: int = 4) -> None:
         print("score:", bench.found["score"], "adapt:", bench.found["adapt_s"], flush=True)
         print("moves:", [d["moves"] for d in bench.found["decisions"] if d["outcome"] == "moved"], flush=True)
     bench.save()
+
+
+def profile(out: Path, model: str) -> None:
+    """Two of the four engines that `serve` left, each measured with its three neighbours loaded."""
+    bench = Bench(out, "serve", model)
+    chosen = ("--engine", "local/0", "--engine", "local/1")
+    bench.found["profile"] = narwhal("profile", str(bench.path), "--fresh", *chosen)
+    bench.name = "profile"
+    bench.save()
     bench.verb("down")
 
 
 def pair(out: Path, model: str) -> None:
     """One prefill and one decode engine, profiled with the other one loaded, and a trace at three rates."""
-    bench = Bench(out, "pair", model, template="h200", engines=2)
+    bench = Bench(out, "pair", model)
+    bench.init("h200", 2)
     bench.path.write_text(bench.path.read_text() + "controller: {enabled: false}\nserving: {admission: open}\n")
     if bench.up():
         bench.found["profile"] = narwhal("profile", str(bench.path), "--fresh")
@@ -187,7 +203,8 @@ def small(out: Path, model: str) -> None:
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        bench = Bench(out, "small", model, template="small-cuda", engines=2)
+        bench = Bench(out, "small", model)
+        bench.init("small-cuda", 2)
         if bench.up():
             bench.verb("verify")
             expanded = bench.fleet()
@@ -204,4 +221,4 @@ def small(out: Path, model: str) -> None:
 
 
 if __name__ == "__main__":
-    {"serve": serve, "pair": pair, "small": small}[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])
+    {"serve": serve, "profile": profile, "pair": pair, "small": small}[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])
