@@ -120,7 +120,8 @@ def test_a_response_is_a_chat_in_other_words(engine: Engine) -> None:
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     kinds = [event["type"].removeprefix("response.") for event in events]
     assert kinds[:4] == ["created", "in_progress", "output_item.added", "content_part.added"]
-    assert kinds[-4:] == ["output_text.done", "content_part.done", "output_item.done", "incomplete"]
+    assert kinds[-4:] == ["output_text.done", "content_part.done", "output_item.done", "completed"]
+    assert events[-1]["response"]["status"] == "incomplete"
     deltas = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
     assert len(deltas) == 5
     assert "".join(deltas) == text

@@ -120,8 +120,8 @@ class Translator:
             self._send("output_text.done", text=self._text, content_index=0, logprobs=[], **place)
             self._send("content_part.done", part=_part(self._text), content_index=0, **place)
         self._send("output_item.done", output_index=0, item=item)
-        cut = self._reason == "length"
-        self._send("incomplete" if cut else "completed", response=self._response(self._status, [item]))
+        # vLLM says `completed` of one that was cut, too; its `status` is right
+        self._send("completed", response=self._response(self._status, [item]))
         self._connection.end_stream()
 
     def reply(self, status: int, body: bytes) -> None:
