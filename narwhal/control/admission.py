@@ -8,10 +8,6 @@ from narwhal.control.queue import NOTHING, Ahead
 from narwhal.control.state import Pool, Request, Settings
 from narwhal.control.tenants import Account
 
-HELD_LEAST = 8
-"""Requests of a tenant that may wait for room on decode engines whatever is known of when it comes: their tenant can
-only get its share of that room while some wait."""
-
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -74,8 +70,6 @@ def may_hold(
     if refusal.code != "decode":
         return False
     limit = request.ttft_s * (1 + settings.serving.margin)
-    if pool.held.waiting(request.share) < HELD_LEAST:
-        return price_s(pool, t, request) <= limit
     leaving = _leaving(pool, settings, demand, t)
     before = pool.held.ahead(request.share).requests * demand.mean_occupancy()
     wait_s = refusal.retry_after_s + before / leaving if leaving > 0 else float("inf")

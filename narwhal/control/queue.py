@@ -134,11 +134,6 @@ class FairQueue:
         line = self._classes[request.share.rank].lines.get(request.share)
         return line is not None and request.id in line.requests
 
-    def waiting(self, share: Share) -> int:
-        """Requests of a share that wait."""
-        line = self._classes[share.rank].lines.get(share)
-        return len(line.requests) if line is not None else 0
-
     def push(self, request: "Request", *, front: bool = False) -> None:
         """Let a request wait; `front`: before its tenant's others, because it has waited already."""
         share = request.share
