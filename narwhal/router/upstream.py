@@ -179,7 +179,7 @@ class Upstream(asyncio.Protocol):
             late.cancel()
 
     def _give_up(self) -> None:
-        """The time to connect is over. A connection that was made is kept: cancelling its task would close it unheard."""
+        """The time to connect is over. A connection that was made is kept: cancelling its task would close it."""
         if self.transport is None:
             self._fail("timeout", "no connection in time")
             self.abort()
