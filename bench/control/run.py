@@ -9,7 +9,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import resource
 import statistics
 import sys
 import time
@@ -53,6 +52,7 @@ class Done:
     adapt_mean_s: float | None
     adapt_max_s: float | None
     wall_s: float
+    """Seconds of a process that does nothing else."""
 
 
 def scenario_of(point: Point, split: tuple[int, int] | None) -> tuple[Scenario, float]:
@@ -135,7 +135,8 @@ def measure(pool: ProcessPoolExecutor, point: Point, say: Callable[[str], None],
     ]
     regret = pool.map(work, _beside_clairvoyant(point, static[0].policy, split)) if point.clairvoyant else ()
     results = [*static, *pool.map(work, jobs)]
-    rollout = {done.policy: asdict(done) for done in regret}
+    rollouts = list(regret)
+    rollout = {done.policy: asdict(done) for done in rollouts}
     say(f"{point.name}: {time.perf_counter() - began:.0f} s")
     by_policy: dict[str, list[Done]] = {}
     for done in results:
@@ -146,6 +147,7 @@ def measure(pool: ProcessPoolExecutor, point: Point, say: Callable[[str], None],
         "static": static[0].policy,
         "policies": {policy: [asdict(done) for done in dones] for policy, dones in by_policy.items()},
         "rollout": rollout,
+        "cpu_s": sum(done.wall_s for done in (*results, *rollouts)),
     }
 
 
@@ -194,17 +196,18 @@ def _words(seeds: Iterable[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def document(results: list[dict[str, Any]], wall_s: float, cpu_s: float) -> str:
+def document(results: list[dict[str, Any]], wall_s: float) -> str:
     """The part of docs/performance.md that this bench owns."""
     head = ["set-up", "best static", *POLICIES, "clairvoyant"]
     rows = "\n".join(line(result) for result in results)
+    busy_s = sum(result["cpu_s"] for result in results)
     return f"""{BEGIN}
 Simulated, curves `8b-h100`, TTFT 2 s up to 8,192 prompt tokens and 5 s beyond, TPOT 50 ms, admission off unless
 said, first 30 s unscored. Seeds: {_words(SEEDS)} (nothing was tuned with them); for traces (*.csv)
 {_words(TRACE_SEEDS)} alone; the clairvoyant's column is a run of its own of {SEEDS[0]} alone and {CLAIRVOYANT_S:.0f} s.
 Where the best static split has req/s, the others are goodput ratios to it; elsewhere all are attainment at
 {FIXED_LOAD:.0%} of the fluid capacity. Mean [least, largest over seeds] (moves, mean time to adapt).
-Made by `make bench-control`: {wall_s / 60:.0f} minutes, {cpu_s / 60:.0f} minutes of CPU.
+Made by `make bench-control`: {wall_s / 60:.0f} minutes; all simulations one after the other take {busy_s / 60:.0f}.
 
 | {" | ".join(head)} |
 |{"---|" * len(head)}
@@ -231,19 +234,22 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only points whose name holds this text")
     parser.add_argument("--traces", type=Path, default=ROOT.parent / "shared" / "traces")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "performance.md")
+    parser.add_argument("--resume", action="store_true", help="keep the points that the JSON beside --out has already")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
     options = parser.parse_args()
     say = partial(print, file=sys.stderr, flush=True)
     began = time.perf_counter()
+    kept_path = options.out.with_name("performance-control.json")
+    kept = json.loads(kept_path.read_text()) if options.resume and kept_path.is_file() else []
+    had = {result["point"]: result for result in kept}
     results = []
     with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         for point in points(options.traces, quick=options.quick, full=options.full):
             if options.only in point.name:
-                results.append(measure(pool, point, say, full=options.full))
+                results.append(had.get(point.name) or measure(pool, point, say, full=options.full))
                 print(line(results[-1]), flush=True)
-                options.out.with_name("performance-control.json").write_text(json.dumps(results, indent=1) + "\n")
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    write(document(results, time.perf_counter() - began, used.ru_utime + used.ru_stime), options.out)
+                kept_path.write_text(json.dumps(results, indent=1) + "\n")
+    write(document(results, time.perf_counter() - began), options.out)
     return 0
 
 

@@ -1,6 +1,7 @@
 """Narwhal on real engines that share one H200. Runs there; `README.md` says how it gets there.
 
     python bench/gpu/run.py serve OUT MODEL     dev fleet of four: up, verify, traffic that turns; it is left running
+    python bench/gpu/run.py verify OUT MODEL    the same four: up, verify, down
     python bench/gpu/run.py profile OUT MODEL   a thorough sweep of two engines of that fleet, then down
     python bench/gpu/run.py pair OUT MODEL      one prefill and one decode engine: a trace at three rates
     python bench/gpu/run.py small OUT MODEL     small-cuda: memory of the card while it starts and serves
@@ -162,6 +163,16 @@ def serve(out: Path, model: str, engines: int = 4) -> None:
     bench.save()
 
 
+def verify(out: Path, model: str) -> None:
+    """Four engines: up, and KV over every directed pair."""
+    bench = Bench(out, "verify", model)
+    bench.init("h200", 4)
+    if bench.up():
+        bench.verb("verify")
+    bench.save()
+    bench.verb("down")
+
+
 def profile(out: Path, model: str) -> None:
     """Two of the four engines that `serve` left, each measured with its three neighbours loaded."""
     bench = Bench(out, "serve", model)
@@ -221,4 +232,6 @@ def small(out: Path, model: str) -> None:
 
 
 if __name__ == "__main__":
-    {"serve": serve, "profile": profile, "pair": pair, "small": small}[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])
+    {"serve": serve, "verify": verify, "profile": profile, "pair": pair, "small": small}[sys.argv[1]](
+        Path(sys.argv[2]), sys.argv[3]
+    )
