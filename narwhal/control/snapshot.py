@@ -7,8 +7,11 @@ Objects are written as lists, their fields in the order of `fields`, so that tho
     ["d", key, value, …]          dictionary            ["o", key, …]      dictionary that keeps an order
     ["a", base64]                 array of little-endian doubles
     ["c", class, number, …]       object                ["r", number]      an object that was written before
-    ["s", class, {…}]             immutable record      ["p", word]        phase of a request
+    ["s", class, {…}]             immutable record      ["n", word, …]     dictionary of requests, by their numbers
     ["k"]                         what the settings or the code give: a new control has it already
+
+Requests stand apart, in `requests`, each an array of its fields: they are the one kind of state of which there are
+thousands, so one native call writes them all (a microsecond each), on the loop and at one moment.
 
 Settings are no part of it; they stand beside it. Decisions that were made are none either: the journal has them.
 """
@@ -19,7 +22,7 @@ from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any
 
 import msgspec
@@ -36,14 +39,14 @@ from narwhal.control.projection import Projection
 from narwhal.control.queue import FairQueue, Line, PriorityClass
 from narwhal.control.reactive import Reactive
 from narwhal.control.roles import RoleController, Timer
-from narwhal.control.state import Engine, Phase, Pool, Request, Settings
+from narwhal.control.state import Engine, Pool, Request, Settings
 from narwhal.control.tenants import Account, Accounts, Share
 
 STATE: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Account, Accounts, Demand, Departure, Engine, Evidence, FairQueue, Flow, Health, History, Lifecycle, Line),
-        *(Pool, PriorityClass, Projection, Reactive, Request, RoleController, Settled, Share, Timer),
+        *(Pool, PriorityClass, Projection, Reactive, RoleController, Settled, Share, Timer),
     )
 }
 """Classes whose objects hold state: nothing else is made from a file."""
@@ -53,6 +56,7 @@ PARTS = ("pool", "demand", "health", "lifecycle", "roles")
 MADE = ("decisions", "last")
 """Attributes that hold decisions that were made: nothing is decided with them."""
 _PLAIN = frozenset((bool, int, str, type(None)))
+_DICTIONARIES: dict[str, Callable[[Iterable[tuple[int, Request]]], dict[int, Request]]] = {"d": dict, "o": OrderedDict}
 
 
 class Snapshot(msgspec.Struct, frozen=True, tag=True):
@@ -65,7 +69,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag=True):
     settings: dict[str, Any]
     """Settings in force, as in the line `Settings`."""
     state: dict[str, Any]
-    """`fields`: the fields of each class; `parts`: the parts of control."""
+    """`fields`: the fields of each class; `requests`; `parts`: the parts of control."""
 
 
 class LinesLost(msgspec.Struct, frozen=True, tag=True):
@@ -79,10 +83,17 @@ class SnapshotError(ValueError):
 
 
 def take(control: Control) -> dict[str, Any]:
-    """The state of a control."""
-    writer = _Writer()
+    """The state of a control, to be encoded as JSON: `requests` is encoded already."""
+    writer = _Writer(control.pool.requests)
+    requests = writer.requests()  # first: they name their shares
     parts = [writer.write(getattr(control, name)) for name in PARTS]
-    return {"fields": writer.fields, "parts": parts}
+    return {"fields": writer.fields, "requests": requests, "parts": parts}
+
+
+def as_read(control: Control) -> dict[str, Any]:
+    """The state of a control as it is read from a file."""
+    state: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(take(control)))
+    return state
 
 
 def restore(settings: Settings, state: dict[str, Any]) -> Control:
@@ -90,6 +101,7 @@ def restore(settings: Settings, state: dict[str, Any]) -> Control:
     control = Control(settings)
     try:
         reader = _Reader(state["fields"])
+        reader.requests(state["requests"])
         parts = state["parts"]
         if len(parts) != len(PARTS):
             raise SnapshotError(f"{len(parts)} parts of {len(PARTS)}")
@@ -109,20 +121,29 @@ def _names(kind: type, thing: object) -> list[str]:
 class _Writer:
     """One pass over everything that is reachable."""
 
-    def __init__(self) -> None:
-        self.fields: dict[str, list[str]] = {}
+    def __init__(self, requests: dict[int, Request]) -> None:
+        self.fields: dict[str, list[str]] = {"Request": list(Request.__struct_fields__)}
+        self._requests = requests
         self._numbers: dict[int, int] = {}
         self._getters: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
         self._containers: dict[type, Callable[[Any], list[Any]]] = {
             float: lambda value: ["f", repr(value)],
-            Phase: lambda value: ["p", value.value],
             list: lambda value: ["l", *self._all(value)],
             array: lambda value: ["a", _base64(value)],
             tuple: lambda value: ["t", *self._all(value)],
             deque: lambda value: ["q", value.maxlen, *self._all(value)],
-            dict: lambda value: ["d", *self._items(value)],
-            OrderedDict: lambda value: ["o", *self._items(value)],
+            dict: lambda value: self._dictionary("d", value),
+            OrderedDict: lambda value: self._dictionary("o", value),
         }
+
+    def requests(self) -> msgspec.Raw:
+        """All requests, in order."""
+        return msgspec.Raw(msgspec.json.encode(list(self._requests.values()), enc_hook=self._shared))
+
+    def _shared(self, value: Any) -> Any:
+        """The share of a request: its number, or itself where it stands first."""
+        number = self._numbers.get(id(value))
+        return self.write(value) if number is None else number
 
     def write(self, value: Any) -> Any:
         """Any value that state may hold. Raises `TypeError` for another: it belongs into `STATE`."""
@@ -153,8 +174,12 @@ class _Writer:
         write = self.write
         return [v if (k := type(v)) in _PLAIN or (k is float and v - v == 0.0) else write(v) for v in values]
 
-    def _items(self, value: dict[Any, Any]) -> list[Any]:
-        return self._all(chain.from_iterable(value.items()))
+    def _dictionary(self, word: str, value: dict[Any, Any]) -> list[Any]:
+        if type(next(iter(value.values()), None)) is not Request:
+            return [word, *self._all(chain.from_iterable(value.items()))]
+        if not all(map(is_, map(self._requests.get, value), value.values())):
+            raise TypeError("a request that is not known by its number")
+        return ["n", word, *value]
 
 
 def _base64(numbers: "array[float]") -> str:
@@ -170,9 +195,10 @@ class _Reader:
     def __init__(self, fields: dict[str, list[str]]) -> None:
         self._fields = fields
         self._made: dict[int, Any] = {}
+        self._requests: dict[int, Request] = {}
         self._read: dict[str, Callable[[list[Any], Any], Any]] = {
             "f": lambda row, there: float(row[1]),
-            "p": lambda row, there: Phase(row[1]),
+            "n": lambda row, there: _DICTIONARIES[row[1]]((number, self._requests[number]) for number in row[2:]),
             "a": lambda row, there: _array(row[1]),
             "l": lambda row, there: [self.read(item) for item in row[1:]],
             "t": lambda row, there: tuple(self.read(item) for item in row[1:]),
@@ -183,6 +209,16 @@ class _Reader:
             "s": lambda row, there: msgspec.convert(row[2], RECORDS[row[1]]),
             "c": self._object,
         }
+
+    def requests(self, rows: list[Any]) -> None:
+        """Make all requests."""
+        if self._fields["Request"] != list(Request.__struct_fields__):
+            raise SnapshotError("Request has other fields")
+        requests = msgspec.convert(rows, list[Request], dec_hook=self._shared)
+        self._requests = {request.id: request for request in requests}
+
+    def _shared(self, kind: type, row: Any) -> Any:
+        return self._made[row] if type(row) is int else self.read(row)
 
     def read(self, row: Any, there: Any = None) -> Any:
         """What a value says; `there`: what a new control has in its place."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
+import msgspec
 from pydantic import TypeAdapter
 
 from narwhal.control.curves import Curves
@@ -90,51 +91,44 @@ class Phase(Enum):
     WHOLE = "whole"
 
 
-class Request:
-    """A request between its arrival and its end."""
+class Request(msgspec.Struct, array_like=True, eq=False):
+    """A request between its arrival and its end. A struct, so that thousands are written at once (`snapshot`)."""
 
-    __slots__ = (
-        "arrived_t", "attempts", "avoided", "cost_s", "decode_engine", "entered_t", "excluded", "expected_tokens",
-        "first_token", "id", "kv_tokens", "max_tokens", "model", "occupancy", "phase", "prefill_engine",
-        "prefilled_t", "produced", "prompt_tokens", "share", "status_failures", "ttft_s", "whole",
-    )  # fmt: skip
-
-    def __init__(self, id: int, share: Share, model: str, prompt_tokens: int, max_tokens: int) -> None:
-        self.id = id
-        self.share = share
-        """Of its tenant, in its priority class."""
-        self.model = model
-        self.prompt_tokens = prompt_tokens
-        self.max_tokens = max_tokens
-        self.whole = False
-        self.phase = Phase.NEW
-        self.arrived_t = 0.0
-        self.ttft_s = 0.0
-        """Its TTFT target."""
-        self.cost_s = 0.0
-        """Price of its prefill on the reference curve, in seconds."""
-        self.prefill_engine = ""
-        self.prefilled_t = 0.0
-        self.decode_engine = ""
-        self.entered_t = 0.0
-        """When it was given to its decode engine."""
-        self.kv_tokens = 0
-        """KV it is charged with on its decode engine: prompt plus visible tokens."""
-        self.occupancy = 0.0
-        """Its share of that engine in the engine's binding term, when it entered."""
-        self.first_token = False
-        self.expected_tokens = 0
-        """What its tenant's bucket gave for it when it was let in."""
-        self.produced = 0
-        """Completion tokens so far, over all attempts."""
-        self.attempts = 0
-        """Retries so far."""
-        self.status_failures = 0
-        """Engines that answered it with a 5xx; the second blames the request."""
-        self.excluded: tuple[str, ...] = ()
-        """Engines that failed it; it never goes back to one."""
-        self.avoided = ""
-        """Producer of a handoff that failed on its consumer: perhaps to blame, so others are tried first."""
+    id: int
+    share: Share
+    """Of its tenant, in its priority class."""
+    model: str
+    prompt_tokens: int
+    max_tokens: int
+    whole: bool = False
+    phase: Phase = Phase.NEW
+    arrived_t: float = 0.0
+    ttft_s: float = 0.0
+    """Its TTFT target."""
+    cost_s: float = 0.0
+    """Price of its prefill on the reference curve, in seconds."""
+    prefill_engine: str = ""
+    prefilled_t: float = 0.0
+    decode_engine: str = ""
+    entered_t: float = 0.0
+    """When it was given to its decode engine."""
+    kv_tokens: int = 0
+    """KV it is charged with on its decode engine: prompt plus visible tokens."""
+    occupancy: float = 0.0
+    """Its share of that engine in the engine's binding term, when it entered."""
+    first_token: bool = False
+    expected_tokens: int = 0
+    """What its tenant's bucket gave for it when it was let in."""
+    produced: int = 0
+    """Completion tokens so far, over all attempts."""
+    attempts: int = 0
+    """Retries so far."""
+    status_failures: int = 0
+    """Engines that answered it with a 5xx; the second blames the request."""
+    excluded: tuple[str, ...] = ()
+    """Engines that failed it; it never goes back to one."""
+    avoided: str = ""
+    """Producer of a handoff that failed on its consumer: perhaps to blame, so others are tried first."""
 
     @property
     def serving(self) -> str:

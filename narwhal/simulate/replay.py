@@ -8,7 +8,7 @@ from narwhal.control import Control, Settings
 from narwhal.control.commands import Decided
 from narwhal.control.events import EngineJoined, RequestArrived, RequestFinished
 from narwhal.control.records import Decision
-from narwhal.control.snapshot import LinesLost, Snapshot, take
+from narwhal.control.snapshot import LinesLost, Snapshot, as_read
 from narwhal.simulate.recording import Recording, ReplayError, read_recording, restored
 from narwhal.simulate.scenario import Scenario
 from narwhal.simulate.simulation import EngineSetup
@@ -127,7 +127,7 @@ def _compared(control: Control | None, snapshot: Snapshot, place: str, report: R
     if control is None:
         return restored(snapshot, place)
     report.snapshots += 1
-    if take(control) == snapshot.state:
+    if as_read(control) == snapshot.state:
         return control
     report.differs(f"the state at {snapshot.t:.3f} s is not that of the snapshot at {place}")
     return restored(snapshot, place)

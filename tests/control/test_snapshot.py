@@ -6,21 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from narwhal.control import Control
 from narwhal.control.events import EngineObserved, HoldSet, Tick
-from narwhal.control.snapshot import MADE, SnapshotError, restore, take
+from narwhal.control.snapshot import MADE, SnapshotError, as_read, restore, take
 from narwhal.control.state import Phase
 from tests.control.driving import Driver
 from tests.control.test_reload import figures
 from tests.property.test_control import World
 
 MODES = [(admission, policy) for admission in ("open", "predictive") for policy in ("reactive", "projection")]
-
-
-def written(control: Control) -> dict[str, Any]:
-    """The state as it comes out of a file."""
-    state: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(take(control)))
-    return state
 
 
 def busy(seed: int, steps: int) -> Driver:
@@ -34,7 +27,7 @@ def busy(seed: int, steps: int) -> Driver:
 @pytest.mark.parametrize("seed", range(12))
 def test_every_figure_that_is_reachable_comes_back(seed: int) -> None:
     control = busy(seed, 400).control
-    again = restore(control.settings, written(control))
+    again = restore(control.settings, as_read(control))
     found, expected = (figures(one, "", set(), {}) for one in (again, control))
     names = [path for path in expected if not any(f".roles.{name}" in path for name in MADE)]
     assert len(names) > 100
@@ -47,7 +40,7 @@ def test_it_goes_on_as_if_nothing_had_happened(seed: int) -> None:
     for _ in range(300):
         world.step()
     control = world.driver.control
-    again = restore(control.settings, written(control))
+    again = restore(control.settings, as_read(control))
     begin = len(world.driver.events)
     answers: list[Any] = []
     handle = control.handle
@@ -55,7 +48,7 @@ def test_it_goes_on_as_if_nothing_had_happened(seed: int) -> None:
     for _ in range(300):
         world.step()
     assert [again.handle(event) for event in world.driver.events[begin:]] == answers
-    assert take(again) == take(control)
+    assert as_read(again) == as_read(control)
 
 
 def test_long_histories_come_back_to_the_bit() -> None:
@@ -64,10 +57,10 @@ def test_long_histories_come_back_to_the_bit() -> None:
     for number in range(6000):
         driver.arrive(number, rng.randint(1, 3000), t=number * 0.01)
     control = driver.control
-    state = written(control)
+    state = as_read(control)
     again = restore(control.settings, state)
     assert '["a",' in msgspec.json.encode(state).decode()
-    assert take(again) == take(control)
+    assert as_read(again) == as_read(control)
     for event in (Tick(61.0), EngineObserved(61.5, "e0", 1, 2, 300), HoldSet(62.0, True, "night"), Tick(63.0)):
         assert again.handle(event) == control.handle(event)
     assert again.pool.hold_reason == "night"
@@ -80,11 +73,21 @@ def test_a_state_holds_no_settings_and_no_decision() -> None:
     assert '"candidates"' not in text
 
 
-def test_a_thing_that_is_not_known_to_be_state_is_refused_when_it_is_written() -> None:
+def test_a_thing_that_is_not_known_to_be_state_is_refused_when_it_is_as_read() -> None:
     control = Driver("pd").control
     control.pool.handoff_s = object()  # type: ignore[assignment]
     with pytest.raises(TypeError, match="is not known to be state of control"):
         take(control)
+
+
+def test_a_request_that_waits_but_is_not_known_is_refused_when_it_is_written() -> None:
+    driver = Driver("pd")
+    for number in range(9):
+        driver.arrive(number, 1000)
+    waiting = [request.id for request in driver.pool.queue]
+    del driver.pool.requests[waiting[-1]]
+    with pytest.raises(TypeError, match="not known by its number"):
+        take(driver.control)
 
 
 def test_a_state_of_another_version_is_refused_when_it_is_read() -> None:
@@ -95,9 +98,12 @@ def test_a_state_of_another_version_is_refused_when_it_is_read() -> None:
         lambda state: state["fields"]["Engine"].append("colour"),
         lambda state: state["fields"].pop("Pool"),
         lambda state: state["fields"].update(Pool=["engines"]),
+        lambda state: state.pop("requests"),
+        lambda state: state["fields"]["Request"].append("colour"),
+        lambda state: state["requests"].append([0]),
         lambda state: state.update(parts=[["c", "Popen", 0, "ls"]] * 5),
     ):
-        state = written(control)
+        state = as_read(control)
         spoil(state)  # type: ignore[no-untyped-call]
         with pytest.raises(SnapshotError):
             restore(control.settings, state)
@@ -108,6 +114,6 @@ def test_phases_and_infinities_have_words() -> None:
     assert '["f","-inf"]' in msgspec.json.encode(take(control)).decode()
     driver = Driver("p")
     driver.arrive(1)
-    again = restore(driver.settings, written(driver.control))
+    again = restore(driver.settings, as_read(driver.control))
     assert again.pool.requests[1].phase in Phase
     assert again.pool.requests[1].phase is driver.pool.requests[1].phase

@@ -1,0 +1,67 @@
+"""What a snapshot of control's state costs the loop: `python bench/control/snapshot_cost.py [residents] [engines]`.
+
+Residents in every phase: nine in ten are streams, the others wait for or are in prefill. Demand has the history of two
+minutes at `residents` / 20 requests per second. CPU time of the thread, so that other work on the machine does not
+count; the line is what the journal is given, and all that happens on the router's loop.
+"""
+
+import statistics
+import sys
+import time
+
+import msgspec
+
+from narwhal.control import Control, Curves, Settings
+from narwhal.control.events import EngineJoined, EngineUp, FirstToken, PrefillFinished, RequestArrived, Tick
+from narwhal.control.snapshot import Snapshot, take
+from narwhal.fleet import load_profile
+from narwhal.fleet.model import Controller, Recovery, Serving, Slo
+
+ROUNDS = 30
+HISTORY_S = 120
+
+
+def busy(residents: int, engines: int) -> Control:
+    """A control with so many residents."""
+    serving = Serving.model_validate({"admission": "open", "queue": {"max_requests": residents}})
+    control = Control(Settings(Slo(ttft_s=2.0, tpot_s=0.05), serving, Controller(), Recovery()))
+    curves = Curves.from_profile(load_profile("8b-h100"))
+    for number in range(engines):
+        name = f"gpu-{number}/0"
+        control.handle(EngineJoined(0.0, name, "decode" if number % 2 else "prefill", curves, True))
+        control.handle(EngineUp(0.0, name, "life-1"))
+    rate = residents / 20
+    for number in range(int(HISTORY_S * rate)):
+        control.demand.arrived(number / rate, 0.06)
+        control.demand.entered_decode(number / rate, 0.004)
+        control.demand.left_decode(number / rate, 0.006, number / rate - 10.0)
+    t = float(HISTORY_S)
+    for number in range(residents):
+        control.handle(RequestArrived(t, number, 1000 + number % 100, 500))
+        if number < 0.9 * residents:  # the rest finds all prefill engines busy before long
+            control.handle(PrefillFinished(t, number, 1000 + number % 100, "life-1"))
+            control.handle(FirstToken(t, number))
+    control.handle(Tick(t))
+    return control
+
+
+def main() -> None:
+    """Print median and largest."""
+    residents = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
+    engines = int(sys.argv[2]) if len(sys.argv) > 2 else 64
+    control = busy(residents, engines)
+    encode = msgspec.json.Encoder().encode
+    costs_ms: list[float] = []
+    line = b""
+    for _ in range(ROUNDS):
+        begin = time.thread_time()
+        line = encode(Snapshot(1.0, "0", control.settings.document(), take(control)))
+        costs_ms.append((time.thread_time() - begin) * 1000)
+    print(
+        f"{len(control.pool.requests)} residents, {engines} engines: median {statistics.median(costs_ms):.2f} ms, "
+        f"max {max(costs_ms):.2f} ms, {len(line) / 1000:.0f} kB"
+    )
+
+
+if __name__ == "__main__":
+    main()
