@@ -91,8 +91,12 @@ class Phase(Enum):
     WHOLE = "whole"
 
 
-class Request(msgspec.Struct, array_like=True, eq=False):
-    """A request between its arrival and its end. A struct, so that thousands are written at once (`snapshot`)."""
+class Request(msgspec.Struct, array_like=True, eq=False, gc=False):
+    """A request between its arrival and its end.
+
+    A struct, so that thousands are copied and written at once (`snapshot`); nothing that it holds leads back to it, so
+    the garbage collector need not look at it.
+    """
 
     id: int
     share: Share

@@ -28,6 +28,9 @@ MAX_PENDING = 200_000
 """Lines that may wait for the disk; further ones are dropped and counted."""
 SNAPSHOT_S = 60.0
 """Time between two snapshots of control's state among the events, in seconds."""
+PAUSE_S = 0.002
+"""Between two pieces of work on one line."""
+NO_STATE = "no snapshot of control's state: the journal's events cannot be replayed from here"
 ROWS, EVENTS, NEW_FILE = 0, 1, 2
 """Where a line goes; a file of events is begun with the last."""
 
@@ -78,13 +81,20 @@ class RotatingFile:
             self._file = None
 
 
-class _FirstLine(bytes):
-    """A line that begins a new file of events."""
+StateLine = Callable[[Callable[[], None]], Any]
+"""Makes the line that holds control's state, in the journal's thread; calls what it is given after each piece of work,
+so that the loop gets the interpreter in between."""
 
 
-def _first_line(lines: list[bytes]) -> int | None:
-    kinds = list(map(type, lines))
-    return kinds.index(_FirstLine) if _FirstLine in kinds else None
+class _State:
+    """A place among the events where control's state is to stand."""
+
+    __slots__ = ("make", "new_file")
+
+    def __init__(self, make: StateLine, *, new_file: bool) -> None:
+        self.make = make
+        self.new_file = new_file
+        """Whether it begins a new file of events."""
 
 
 class Journal:
@@ -95,17 +105,19 @@ class Journal:
         """Lines that could not be written."""
         self.error = ""
         """Why the last write failed; empty: it did not."""
-        self.snapshot: Callable[[float], Any] = lambda t: LinesLost(0)
-        """Gives the line that holds control's state, for the time of the event that follows it."""
+        self.snapshot: Callable[[float], StateLine] = lambda t: _unknown
+        """Takes control's state, for the time of the event that follows it."""
         self._encode = msgspec.json.Encoder().encode
-        self._pending: tuple[deque[bytes], deque[bytes]] = (deque(), deque())
-        """Rows and events that wait for the disk."""
+        self._pending: tuple[deque[Any], deque[Any]] = (deque(), deque())
+        """Rows and events that wait for the disk: lines, and states of which lines are to be made."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._files: list[RotatingFile] = []
         self._event_bytes = 0
         self._max_event_bytes = max_bytes
         self._snapshot_t = float("inf")
+        self._state_bytes: deque[int] = deque()
+        """Sizes of states that the thread wrote; the loop has not counted them yet."""
         self._hole = 0
         """Lines of events that were lost since the last one that stands in the file."""
         self._torn = False
@@ -137,31 +149,35 @@ class Journal:
         if not self._files:
             return
         line = self._encode(event)
+        while self._state_bytes:
+            self._count_state(self._state_bytes.popleft())
         full = self._event_bytes + len(line) >= self._max_event_bytes
         if full or event.t >= self._snapshot_t or (self._torn and not self.error):
             self._put_snapshot(event.t, new_file=full)
         self._put_event(line)
 
+    def _count_state(self, size: int) -> None:
+        self._event_bytes += size
+        # a limit that state alone exceeds must not make a file of each event
+        self._max_event_bytes = max(self._max_event_bytes, 2 * size)
+
     def _put_snapshot(self, t: float, *, new_file: bool) -> None:
         self._torn = False
         self._snapshot_t = t + SNAPSHOT_S
-        try:
-            line = self._encode(self.snapshot(t))
-        except Exception:
-            log.exception("no snapshot of control's state: the journal's events cannot be replayed from here")
-            line = self._encode(LinesLost(0))
         if new_file:
-            # a limit that state alone exceeds must not make a file of each event
-            self._max_event_bytes = max(self._max_event_bytes, 2 * len(line))
             self._event_bytes = 0
-            line = _FirstLine(line)
-        self._put_event(line)
+        try:
+            make = self.snapshot(t)
+        except Exception:
+            log.exception(NO_STATE)
+            make = _unknown
+        self._put(EVENTS, _State(make, new_file=new_file))
 
     def _put_event(self, line: bytes) -> None:
         self._event_bytes += len(line) + 1
         self._put(EVENTS, line)
 
-    def _put(self, place: int, line: bytes) -> None:
+    def _put(self, place: int, line: bytes | _State) -> None:
         pending = self._pending[place]
         if len(pending) >= MAX_PENDING:
             self._drop(place, 1)
@@ -183,15 +199,36 @@ class Journal:
         """Write what waits."""
         # the loop waits while this thread runs Python: whole batches are moved at once
         rows, events = ([pending.popleft() for _ in range(len(pending))] for pending in self._pending)
-        batches, place = [(ROWS, rows)], EVENTS
-        while (end := _first_line(events)) is not None:
-            batches.append((place, events[:end]))
-            first, events, place = bytes(events[end]), events[end:], NEW_FILE
-            events[0] = first
-        batches.append((place, events))
-        failures = [self._write(place, batch) for place, batch in batches if batch]
+        failures = [self._write(place, batch) for place, batch in [(ROWS, rows), *self._batches(events)] if batch]
         if failures:
             self._note(next(filter(None, failures), ""))
+
+    def _batches(self, events: list[Any]) -> list[tuple[int, list[bytes]]]:
+        """Events by the file that they go to; where a state is to stand, its line."""
+        batches: list[tuple[int, list[bytes]]] = [(EVENTS, [])]
+        begin = 0
+        for place in [place for place, line in enumerate(events) if type(line) is _State]:
+            batches[-1][1].extend(events[begin:place])
+            if events[place].new_file:
+                batches.append((NEW_FILE, []))
+            batches[-1][1].append(self._made(events[place]))
+            begin = place + 1
+        batches[-1][1].extend(events[begin:])
+        return batches
+
+    def _made(self, state: _State) -> bytes:
+        """The line of a state."""
+        try:
+            line = self._encode(state.make(self._pause))
+        except Exception:
+            log.exception(NO_STATE)
+            line = self._encode(LinesLost(0))
+        self._state_bytes.append(len(line) + 1)
+        return line
+
+    def _pause(self) -> None:
+        """Let the loop go on, unless the journal is being closed."""
+        self._stop.wait(PAUSE_S)
 
     def _write(self, place: int, batch: list[bytes]) -> str:
         """Write some lines to their file; returns why they could not be."""
@@ -223,6 +260,11 @@ class Journal:
             self._thread.join(timeout_s)
         for file in self._files:
             file.close()
+
+
+def _unknown(pause: Callable[[], None]) -> LinesLost:
+    """Stands for a state that cannot be had."""
+    return LinesLost(0)
 
 
 def utc_now() -> str:

@@ -12,13 +12,13 @@ from narwhal.control import Control, Settings
 from narwhal.control import commands as c
 from narwhal.control import events as e
 from narwhal.control.records import Decision
-from narwhal.control.snapshot import Snapshot, take
+from narwhal.control.snapshot import Cut, Snapshot
 from narwhal.engine.dialect import VllmDialect
 from narwhal.router.deadlines import Deadlines
 from narwhal.router.door import Parsed
 from narwhal.router.exchange import Exchange
 from narwhal.router.http import Connection
-from narwhal.router.journal import Journal
+from narwhal.router.journal import Journal, StateLine
 from narwhal.router.metrics import Metrics
 from narwhal.router.rows import ChangeRow, DecisionRow, RequestRow
 from narwhal.router.tenants import DEFAULT
@@ -135,9 +135,10 @@ class Shell:
             self._feeding = False
         return first or []
 
-    def _snapshot(self, t: float) -> Snapshot:
-        """What control knows, for the journal."""
-        return Snapshot(t, narwhal.__version__, self.control.settings.document(), take(self.control))
+    def _snapshot(self, t: float) -> StateLine:
+        """What control knows now, for the journal: the cut is taken here, its thread makes the rest."""
+        cut, settings = Cut(self.control), self.control.settings.copy()
+        return lambda pause: Snapshot(t, narwhal.__version__, settings.document(), cut.state(pause))
 
     def later(self, event: e.AnyEvent) -> None:
         """Give control an event after the present one."""

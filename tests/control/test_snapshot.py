@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from narwhal.control.events import EngineObserved, HoldSet, Tick
-from narwhal.control.snapshot import MADE, SnapshotError, as_read, restore, take
-from narwhal.control.state import Phase
+from narwhal.control.snapshot import MADE, PARTS, PIECE, Cut, SnapshotError, as_read, restore
+from narwhal.control.state import Phase, Request
 from tests.control.driving import Driver
 from tests.control.test_reload import figures
 from tests.property.test_control import World
@@ -68,7 +68,7 @@ def test_long_histories_come_back_to_the_bit() -> None:
 
 def test_a_state_holds_no_settings_and_no_decision() -> None:
     control = busy(3, 100).control
-    text = msgspec.json.encode(take(control)).decode()
+    text = msgspec.json.encode(as_read(control)).decode()
     assert '"ttft_by_prompt"' not in text
     assert '"candidates"' not in text
 
@@ -77,7 +77,7 @@ def test_a_thing_that_is_not_known_to_be_state_is_refused_when_it_is_as_read() -
     control = Driver("pd").control
     control.pool.handoff_s = object()  # type: ignore[assignment]
     with pytest.raises(TypeError, match="is not known to be state of control"):
-        take(control)
+        Cut(control)
 
 
 def test_a_request_that_waits_but_is_not_known_is_refused_when_it_is_written() -> None:
@@ -87,7 +87,7 @@ def test_a_request_that_waits_but_is_not_known_is_refused_when_it_is_written() -
     waiting = [request.id for request in driver.pool.queue]
     del driver.pool.requests[waiting[-1]]
     with pytest.raises(TypeError, match="not known by its number"):
-        take(driver.control)
+        Cut(driver.control)
 
 
 def test_a_state_of_another_version_is_refused_when_it_is_read() -> None:
@@ -98,6 +98,7 @@ def test_a_state_of_another_version_is_refused_when_it_is_read() -> None:
         lambda state: state["fields"]["Engine"].append("colour"),
         lambda state: state["fields"].pop("Pool"),
         lambda state: state["fields"].update(Pool=["engines"]),
+        lambda state: state.pop("accounts"),
         lambda state: state.pop("requests"),
         lambda state: state["fields"]["Request"].append("colour"),
         lambda state: state["requests"].append([0]),
@@ -109,9 +110,34 @@ def test_a_state_of_another_version_is_refused_when_it_is_read() -> None:
             restore(control.settings, state)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_cut_does_not_change_while_control_goes_on(seed: int) -> None:
+    world = World(seed)
+    for _ in range(200):
+        world.step()
+    cut, taken = Cut(world.driver.control), as_read(world.driver.control)
+    for _ in range(200):
+        world.step()
+    assert as_read(world.driver.control) != taken
+    assert msgspec.json.decode(msgspec.json.encode(cut.state())) == taken
+
+
+def test_requests_are_written_in_pieces_with_a_pause_after_each() -> None:
+    driver = Driver("pd")
+    driver.control.pool.requests.clear()
+    share = driver.pool.accounts["default"].share(None)
+    driver.pool.requests |= {n: Request(n, share, "", n, 10) for n in range(2 * PIECE + 1)}
+    pauses: list[int] = []
+    state = Cut(driver.control).state(lambda: pauses.append(0))
+    assert len(pauses) == 3 + len(PARTS)
+    again = restore(driver.settings, msgspec.json.decode(msgspec.json.encode(state)))
+    assert [r.prompt_tokens for r in again.pool.requests.values()] == list(range(2 * PIECE + 1))
+    assert {r.share for r in again.pool.requests.values()} == {again.pool.accounts["default"].share(None)}
+
+
 def test_phases_and_infinities_have_words() -> None:
     control = Driver("pd").control
-    assert '["f","-inf"]' in msgspec.json.encode(take(control)).decode()
+    assert '["f","-inf"]' in msgspec.json.encode(as_read(control)).decode()
     driver = Driver("p")
     driver.arrive(1)
     again = restore(driver.settings, as_read(driver.control))

@@ -1,6 +1,8 @@
 """What is written down survives rotation and bad disks, and holds nothing private."""
 
 import json
+import threading
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from narwhal.control.events import Tick
 from narwhal.control.snapshot import Snapshot
-from narwhal.router.journal import Journal, RotatingFile
+from narwhal.router.journal import Journal, RotatingFile, StateLine
 from narwhal.router.rows import StartRow
 from tests.router.harness import FakeEngine, Router, eventually, post, read_until, routing
 
@@ -81,16 +83,21 @@ class Snapshots:
     def __init__(self, size: int = 10) -> None:
         self.size = size
 
-    def __call__(self, t: float) -> Snapshot:
-        return Snapshot(t, "x" * self.size, {}, {})
+    def __call__(self, t: float) -> StateLine:
+        return lambda pause: Snapshot(t, "x" * self.size, {}, {})
 
 
-def test_each_file_of_events_begins_with_a_snapshot_for_the_event_that_follows(tmp_path: Path) -> None:
+def test_each_file_of_events_begins_with_a_snapshot_for_the_event_that_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("narwhal.router.journal.FLUSH_S", 3600.0)
     journal = Journal(tmp_path, max_bytes=2000, keep=3)
     journal.snapshot = Snapshots()
     journal.begin_events(0.0, {"type": "Settings"})
     for number in range(1000):
         journal.event(Tick(number / 100))
+        if number % 10 == 0:
+            journal.flush()
     journal.close()
     files = [tmp_path / f"events.jsonl{suffix}" for suffix in (".3", ".2", ".1", "")]
     ticks: list[float] = []
@@ -129,14 +136,43 @@ def test_a_file_that_is_found_at_the_start_is_gone_on_with_up_to_its_limit(tmp_p
     assert kinds(tmp_path / "events.jsonl")[:2] == ["Snapshot", "Tick"]
 
 
-def test_a_state_larger_than_a_file_does_not_make_a_file_of_each_event(tmp_path: Path) -> None:
+def test_a_state_larger_than_a_file_does_not_make_a_file_of_each_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("narwhal.router.journal.FLUSH_S", 3600.0)
     journal = Journal(tmp_path, max_bytes=1000, keep=5)
     journal.snapshot = Snapshots(3000)
     for number in range(100):
         journal.event(Tick(number / 10))
+        journal.flush()
     journal.close()
     assert not (tmp_path / "events.jsonl.2").exists()
     assert kinds(tmp_path / "events.jsonl")[:2] == ["Snapshot", "Tick"]
+
+
+def test_a_state_is_written_by_the_journal_s_thread_with_pauses_and_stands_where_it_was_taken(
+    tmp_path: Path,
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def taken(t: float) -> StateLine:
+        threads.append(threading.current_thread())
+
+        def line(pause: Callable[[], None]) -> Snapshot:
+            threads.append(threading.current_thread())
+            pause()
+            return Snapshot(t, "", {}, {})
+
+        return line
+
+    journal = Journal(tmp_path)
+    journal.snapshot = taken
+    journal.begin_events(0.0, {"type": "Settings"})
+    for t in (1.0, 60.0, 61.0):
+        journal.event(Tick(t))
+    journal.close()
+    assert kinds(tmp_path / "events.jsonl") == ["Settings", "Tick", "Snapshot", "Tick", "Tick"]
+    assert [thread.name for thread in threads] == [threading.current_thread().name, "journal"]
 
 
 def test_after_a_hole_a_snapshot_comes_before_the_next_event(
@@ -160,7 +196,7 @@ def test_after_a_hole_a_snapshot_comes_before_the_next_event(
 def test_a_state_that_cannot_be_written_leaves_a_hole_and_serving_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(t: float) -> Snapshot:
+    def broken(t: float) -> StateLine:
         raise TypeError("a new kind of state")
 
     journal = Journal(tmp_path)
@@ -170,6 +206,19 @@ def test_a_state_that_cannot_be_written_leaves_a_hole_and_serving_goes_on(
         journal.event(Tick(t))
     journal.close()
     assert kinds(tmp_path / "events.jsonl") == ["Settings", "Tick", "LinesLost", "Tick", "Tick"]
+    assert "cannot be replayed from here" in caplog.text
+
+
+def test_a_state_whose_line_cannot_be_made_leaves_a_hole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def taken(t: float) -> StateLine:
+        return lambda pause: object()
+
+    journal = Journal(tmp_path)
+    journal.snapshot = taken
+    journal.begin_events(0.0, {"type": "Settings"})
+    journal.event(Tick(61.0))
+    journal.close()
+    assert kinds(tmp_path / "events.jsonl") == ["Settings", "LinesLost", "Tick"]
     assert "cannot be replayed from here" in caplog.text
 
 

@@ -8,7 +8,7 @@ from narwhal.cli.verbs import run_app
 from narwhal.control import Control
 from narwhal.control.commands import AnyCommand, Decided
 from narwhal.control.events import AnyEvent
-from narwhal.control.snapshot import Snapshot, take
+from narwhal.control.snapshot import Snapshot, as_read
 from narwhal.simulate.policies import parse_policy
 from narwhal.simulate.prepare import Ask, prepare
 from narwhal.simulate.recording import ReplayError
@@ -44,7 +44,7 @@ def record(path: Path, *, snapshots: int = 0) -> int:
 
     def handle(self: Control, event: AnyEvent) -> list[AnyCommand]:
         if snapshots and events % snapshots == 0:
-            before[:] = [Snapshot(event.t, "test", self.settings.document(), take(self))]
+            before[:] = [Snapshot(event.t, "test", self.settings.document(), as_read(self))]
         return control(self, event)
 
     with pytest.MonkeyPatch.context() as patch:
