@@ -35,7 +35,8 @@ class Point:
     @property
     def name(self) -> str:
         """How the line is called."""
-        return f"{self.engines} engines, {self.traffic}" + (", admission on" if self.admission != "open" else "")
+        name = f"{self.engines} engines, {self.traffic}" + (", admission on" if self.admission != "open" else "")
+        return f"{name}, goodput, seed {self.seeds[0]}" if len(self.seeds) == 1 and self.goodput else name
 
 
 def points(traces: Path | None, *, quick: bool, full: bool) -> list[Point]:
@@ -60,9 +61,11 @@ def points(traces: Path | None, *, quick: bool, full: bool) -> list[Point]:
         Point(8, "turning:code,conv:120", "predictive", goodput=full),
         Point(8, "steady:conv,reas", "predictive", goodput=full),
     ]
-    files = [traces / file for file in TRACES if traces is not None and (traces / file).is_file()]
-    hours = [
-        Point(4, f.name, goodput=full, seconds=3600.0, trace=f, policies=("reactive", "projection"), seeds=TRACE_SEEDS)
-        for f in files
+    ours = ("reactive", "projection")
+    alone = [
+        Point(engines, "turning:code,reas:60", admission, goodput=True, policies=ours, seeds=SEEDS[:1])
+        for engines, admission in ((16, "open"), (8, "predictive"))
     ]
-    return searched + fixed + hours
+    files = [traces / file for file in TRACES if traces is not None and (traces / file).is_file()]
+    hours = [Point(4, f.name, goodput=full, seconds=3600.0, trace=f, policies=ours, seeds=TRACE_SEEDS) for f in files]
+    return searched + fixed + alone + hours

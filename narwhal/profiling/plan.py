@@ -43,7 +43,7 @@ def plan_sweep(facts: EngineFacts, *, max_model_len: int, max_num_seqs: int, sho
     return Plan(
         prefill=tuple([(length, 0) for length in lengths] + cached),
         decode=tuple(decode),
-        transfer=tuple(_geometric(min(facts.block_tokens * 2, longest), min(longest, 8192), 3)),
+        transfer=tuple(_geometric(min(facts.block_tokens * 2, longest), min(longest, 8192), 3 if short else 6)),
         repeats=2 if short else 5,
         decode_tokens=tokens,
     )
