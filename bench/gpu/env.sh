@@ -1,6 +1,6 @@
 # Source this on the GPU machine after ../shared/gpu's bundle is in .gpu and narwhal's missing wheels are in .whl.
 # It installs both once, makes an environment whose python is the machine's with the bundle, and puts narwhal on the path.
-bash .gpu/dev/install.sh || exit 1
+[ -e /tmp/site/.ready ] || bash .gpu/dev/install.sh || exit 1
 . /tmp/dev/env.sh
 if [ ! -e /tmp/narwhal-site/.ready ]; then
     env -u PYTHONPATH "$PY" -m pip install -q --no-index --no-deps --no-cache-dir --target /tmp/narwhal-site .whl/*.whl || exit 1
