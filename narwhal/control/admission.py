@@ -8,6 +8,9 @@ from narwhal.control.queue import NOTHING, Ahead
 from narwhal.control.state import Pool, Request, Settings
 from narwhal.control.tenants import Account
 
+NO_CAPACITY = frozenset(["queue", "queue_full", "decode"])
+"""Codes of refusals that a fleet with more room would not have given."""
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:

@@ -73,7 +73,7 @@ def enqueue(pool: Pool, request: Request, *, front: bool = False) -> None:
 def dequeue(pool: Pool, request: Request, *, served: bool) -> None:
     """Take a request out of the queue: because an engine has it now (`served`), or because it is over."""
     if request.phase is Phase.NEW:  # it never was in
-        pool.queue.pass_by(request.share)
+        pool.queue.pass_by(request)
         return
     if served:
         pool.queue.take(request)

@@ -392,4 +392,6 @@ def _until(t: float, seconds: float) -> float:
 
 
 def _refusal(request: Request, refusal: admission.Refusal) -> Refuse:
+    if refusal.code in admission.NO_CAPACITY:
+        request.share.turned_away(request.arrived_t)
     return Refuse(request.id, refusal.status, refusal.code, refusal.message, refusal.retry_after_s)

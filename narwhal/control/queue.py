@@ -3,8 +3,8 @@
 Within a class the request of the tenant that was served the fewest tokens for its weight is next (`Share.served`, the
 virtual counter of VTC; requests of one tenant keep their order). A tenant that had nothing waiting begins at the
 class's virtual time, which is the counter of whoever was taken last: it can neither save up turns nor lose any (start
-tag and v(t) of start-time fair queueing, Goyal, Vin and Cheng, SIGCOMM 1996, section 2). Work-conserving: something is
-next whenever something waits.
+tag and v(t) of start-time fair queueing, Goyal, Vin and Cheng, SIGCOMM 1996, section 2). One whose requests are refused
+because nothing is free is not idle, and keeps its place. Work-conserving: something is next whenever something waits.
 
 Counters rise while requests wait, so the heap of tenants is put in order when it is read: each change of a counter
 costs one O(log tenants) step at most. No operation looks through tenants or requests, but `oldest` and `reweigh`.
@@ -141,7 +141,7 @@ class FairQueue:
         line = each.line(share)
         if not line.requests:
             if not front:
-                share.served = max(share.served, each.now())
+                share.begin(request.arrived_t, each.now())
             each.opened(line)
         line.requests[request.id] = request
         if front:
@@ -165,10 +165,11 @@ class FairQueue:
                 return request
         return upper.head()
 
-    def pass_by(self, share: Share) -> None:
-        """A request of `share` is served without having waited, since nothing does: as `push` and `take` of it."""
+    def pass_by(self, request: "Request") -> None:
+        """A request is served without having waited, since nothing does: as `push` and `take` of it."""
+        share = request.share
         each = self._classes[share.rank]
-        share.served = max(share.served, each.now())
+        share.begin(request.arrived_t, each.now())
         each.taken(share)
 
     def take(self, request: "Request") -> None:

@@ -12,6 +12,8 @@ PRIORITIES: tuple[Priority, ...] = ("interactive", "batch")
 """From the most urgent on; a rank is a place in here."""
 PRIOR_TOKENS = 256
 """Completion tokens that a request is expected to produce before its tenant's requests have told."""
+IDLE_S = 10.0
+"""A tenant that was turned away within this time, in seconds, is not idle, whatever it has waiting."""
 LEARN = 0.05
 """Weight of the latest request in a tenant's moving means."""
 
@@ -23,7 +25,7 @@ class Share:
     when they are sent, completions as they are produced, so nothing has to be guessed.
     """
 
-    __slots__ = ("account", "rank", "served", "weight")
+    __slots__ = ("account", "rank", "served", "turned_away_t", "weight")
 
     def __init__(self, account: "Account", rank: int, weight: float) -> None:
         self.account = account
@@ -31,6 +33,21 @@ class Share:
         self.weight = weight
         self.served = 0.0
         """Tokens over weight."""
+        self.turned_away_t = float("-inf")
+        """When the last of its requests came for which there was no capacity."""
+
+    def begin(self, t: float, virtual: float) -> None:
+        """A request comes while nothing of the share waits: if it was idle, it starts level with the others.
+
+        One that is refused what it asks for has nothing waiting either, and keeps what it is behind.
+        """
+        if self.served < virtual and t - self.turned_away_t > IDLE_S:
+            self.served = virtual
+
+    def turned_away(self, t: float) -> None:
+        """A request that came at `t` is refused for want of capacity."""
+        if t > self.turned_away_t:
+            self.turned_away_t = t
 
     def charge(self, tokens: int) -> None:
         """Count tokens that were served."""

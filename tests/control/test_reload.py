@@ -28,6 +28,7 @@ from narwhal.control.events import (
     Tick,
     TokensObserved,
 )
+from narwhal.control.tenants import Share
 from narwhal.fleet.model import Slo
 from tests.control.driving import CURVES, Driver, check_sums, only, settings
 
@@ -61,7 +62,8 @@ def figures(thing: Any, path: str, seen: set[int], found: dict[str, Any]) -> dic
         found[path] = thing.model_dump()
     elif isinstance(thing, dict):
         for key, value in thing.items():
-            figures(value, f"{path}[{key!r}]", seen, found)
+            name = f"{key.account.name}, {key.rank}" if isinstance(key, Share) else repr(key)
+            figures(value, f"{path}[{name}]", seen, found)
     elif isinstance(thing, list | tuple | set | frozenset) or type(thing).__name__ in ("deque", "OrderedDict"):
         for number, value in enumerate(thing):
             figures(value, f"{path}[{number}]", seen, found)

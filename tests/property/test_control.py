@@ -30,24 +30,32 @@ from narwhal.control.events import (
     TokensObserved,
 )
 from narwhal.control.state import Settings
-from narwhal.fleet.model import Slo
+from narwhal.fleet.model import Slo, TenantLimits
 from tests.control.driving import CURVES, Driver, check_sums
 from tests.control.driving import settings as control_settings
 
+TENANTS = ("a", "b", "c")
 MODES = {"admission": ["open", "predictive"], "policy": ["reactive", "projection"]}
 
 
 class World:
     """Plays the driver's part: carries commands out, invents what happens next, and checks every command."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, crowded: bool = False) -> None:
+        """`crowded`: two tenants, short prompts, one healthy engine of each role: what decode cannot take waits."""
         self.random = random.Random(seed)
         self.pick = self.random.choice
+        self.crowded = crowded
+        self.longest = 60 if crowded else 3000
         roles = "pd" + "".join(self.pick("pd") for _ in range(self.random.randint(0, 6)))
         self.driver = Driver(
-            roles,
-            serving={"admission": self.pick(MODES["admission"]), "queue": {"max_requests": 20}},
+            "pd" if crowded else roles,
+            serving={
+                "admission": "predictive" if crowded else self.pick(MODES["admission"]),
+                "queue": {"max_requests": 20},
+            },
             controller={"policy": self.pick(MODES["policy"])},
+            tenants=self._tenants(),
         )
         self.names = list(self.driver.pool.engines)
         self.generations = dict.fromkeys(self.names, 1)
@@ -83,9 +91,14 @@ class World:
         if kind < 0.3 or not self.running:
             self.next += 1
             whole = self.random.random() < 0.1
-            return RequestArrived(t, self.next - 1, self.random.randint(1, 3000), 50, whole)
+            tenant = self.pick(TENANTS) if self.driver.control.settings.tenants else "default"
+            tokens, priority = self.random.randint(1, self.longest), self.pick([None, None, "batch"])
+            return RequestArrived(t, self.next - 1, tokens, 50, whole, tenant, "", t, priority)
         if kind < 0.4:
             return Tick(t)
+        if self.crowded:
+            number = self.pick(list(self.running))
+            return self._progress(number, self.running[number], t)
         name = self.pick(self.names)
         if kind < 0.43:
             return EngineDown(t, name, "timeout", hard=self.random.random() < 0.5)
@@ -126,6 +139,22 @@ class World:
             },
             controller={"policy": self.pick(MODES["policy"]), "enabled": self.random.random() < 0.8},
             recovery={"degraded": self.pick(["aggregate", "refuse"])},
+            tenants=self._tenants(),
+        )
+
+    def _tenants(self) -> tuple[TenantLimits, ...]:
+        """None, or some of the tenants that send: one that a reload took out may still have requests."""
+        if self.crowded:
+            return tuple(TenantLimits(name=name, weight=weight) for name, weight in (("a", 3), ("b", 1)))
+        return tuple(
+            TenantLimits(
+                name=name,
+                weight=self.pick([0.5, 1.0, 3.0]),
+                priority=self.pick(["interactive", "interactive", "batch"]),
+                max_concurrency=self.pick([None, None, 3]),
+                tokens_per_minute=self.pick([None, None, 20_000]),
+            )
+            for name in TENANTS[: self.pick([0, 2, 3])]
         )
 
     def _progress(self, number: int, command: AnyCommand, t: float) -> AnyEvent:
@@ -184,6 +213,18 @@ def test_random_histories(seed: int) -> None:
     world = World(seed)
     for _ in range(300):
         world.step()
+
+
+def test_random_histories_in_which_requests_of_tenants_wait_for_decode() -> None:
+    held, waits = 0, 0
+    for seed in range(30):
+        world = World(seed, crowded=True)
+        for _ in range(300):
+            world.step()
+            held = max(held, len(world.driver.pool.held))
+            waits += bool(world.driver.pool.held)
+    assert held > 1
+    assert waits > 30
 
 
 @settings(max_examples=20, deadline=None)

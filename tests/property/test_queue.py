@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from narwhal.control.queue import LOWER_SHARE, FairQueue
 from narwhal.control.state import Request
-from narwhal.control.tenants import Account
+from narwhal.control.tenants import IDLE_S, Account
 from narwhal.fleet.model import TenantLimits
 from tests.control.driving import check_queue
 
@@ -133,6 +133,34 @@ def test_a_tenant_that_was_away_saves_up_no_turns() -> None:
         head.share.charge(100)
         order.append(head.share.account.name)
     assert 2 <= order.count("t0") <= 4  # weights 1 and 3, from now on
+
+
+def test_a_tenant_whose_requests_were_refused_keeps_what_it_is_behind() -> None:
+    queue, (first, second, _) = FairQueue(), accounts()
+    for number in range(30):
+        queue.pass_by(request(number, first, "interactive", 100))
+        first.share(None).charge(100)
+    second.share(None).turned_away(125.0)
+    for number in range(30, 60):
+        queue.push(request(number, first, "interactive", 100))
+        queue.push(request(number + 100, second, "interactive", 100))
+    for _ in range(30):
+        head = queue.head()
+        assert head is not None
+        queue.take(head)
+        head.share.charge(100)
+        assert head.share.account is second, "its 30 at weight 3 count as 10 of the other's, which had 30"
+
+
+def test_a_tenant_that_was_refused_long_ago_is_idle() -> None:
+    queue, (first, second, _) = FairQueue(), accounts()
+    second.share(None).turned_away(0.0)
+    for number in range(30):
+        queue.pass_by(request(number, first, "interactive", 100))
+        first.share(None).charge(100)
+    assert second.share(None).served == 0
+    queue.pass_by(request(round(IDLE_S) + 1, second, "interactive", 100))
+    assert second.share(None).served == first.share(None).served
 
 
 def test_void_entries_of_the_heap_are_bounded() -> None:
