@@ -24,6 +24,7 @@ check: .venv/.dev ## Lint, types, imports, unit and property tests; under three 
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m narwhal.fleet.schemas --check
 	$(BIN)/python -m narwhal.engine.schemas --check
+	$(BIN)/python -m narwhal.preflight.schemas --check
 	$(BIN)/pytest -q -n 2 -m 'not e2e and not packaging and not client'
 
 e2e: .venv/.dev ## Real processes and sockets
@@ -58,6 +59,7 @@ client: .venv/.dev ## AIPerf, unmodified, against a router; a minute to install 
 schemas: .venv/.dev ## Write schemas/ from the models
 	$(BIN)/python -m narwhal.fleet.schemas
 	$(BIN)/python -m narwhal.engine.schemas
+	$(BIN)/python -m narwhal.preflight.schemas
 	$(BIN)/python -m narwhal.router.schemas
 
 format: .venv/.dev ## Format and fix what can be fixed

@@ -1,6 +1,7 @@
 """All verbs, by importing the modules that declare them."""
 
 from narwhal.cli import (
+    check,
     demo,
     dev,
     engine,
@@ -21,6 +22,7 @@ from narwhal.cli import (
 from narwhal.cli.app import run_app
 
 __all__ = [
+    "check",
     "demo",
     "dev",
     "engine",

@@ -1,33 +1,20 @@
 """Proving that an instance does what it is for: equal answers, whichever engines a request crosses."""
 
+import asyncio
 import json
 import random
-import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import permutations
-from typing import Any
+
+import uvloop
 
 from narwhal.dev.ask import ask
-from narwhal.fleet import EngineSpec, Expanded
+from narwhal.fleet import Expanded
+from narwhal.preflight import Handovers, Json, block_tokens, canary_body, local_answer, streamed_text, text_of
+from narwhal.profiling import EngineError, EngineUrl, directed_pairs
 
-Json = dict[str, Any]
-_TOKENS = 12
-_BLOCKS = 3
 _TEXT = "Narwhals turn with the tide, and the split turns with the traffic. " * 6
-_FIRST_ID, _LAST_ID = 100, 1900
-"""Token ids of the prompt: above special ids, below the vocabulary of the smallest model tested against."""
-_AT_A_TIME = 4
-_PRODUCE = {
-    "do_remote_decode": True,
-    "do_remote_prefill": False,
-    "remote_engine_id": None,
-    "remote_block_ids": None,
-    "remote_host": None,
-    "remote_port": None,
-}
-"""What leg 1 says so that its engine keeps the KV for another."""
+_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,35 +31,39 @@ def verify(expanded: Expanded, router_url: str) -> list[Check]:
     """Ask every engine, move KV over every directed pair, and send a completion and a chat through the router.
 
     An engine's answer is compared with the first one's, a pair's with its producer's own, a routed one with the first
-    engine's. Each pair has a prompt of its own, so its consumer has none of it cached. Nothing is raised for what does
-    not answer: it is a check that did not pass.
+    engine's. Nothing is raised for what does not answer: it is a check that did not pass.
     """
     engines, model = expanded.engines, expanded.fleet.model.name
     try:
-        block = _block_tokens(engines[0].url)
+        block = block_tokens(_get(engines[0].url, "/metrics"))
     except (OSError, ValueError) as error:
         return [Check(f"{engines[0].id} answers", False, str(error))]
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        body = _body(model, block, 0)
-        local = list(pool.map(lambda engine: _try(lambda: _local(engine, body)), engines))
-        wanted = next((answer for answer, _ in local if answer is not None), None)
-        checks = [
-            _compare(f"{engine.id} answers", answer, wanted, error)
-            for engine, (answer, error) in zip(engines, local, strict=True)
-        ]
-        pairs = enumerate(permutations(engines, 2), 1)
-        checks += pool.map(lambda pair: _pair_check(pair[1][0], pair[1][1], _body(model, block, pair[0])), pairs)
+    urls = {engine.id: EngineUrl(engine.id, engine.url) for engine in engines}
+    checks = uvloop.run(_engines(urls, model, block))
     return checks + _routed(router_url, engines[0].url, model, block)
 
 
-def _pair_check(producer: EngineSpec, consumer: EngineSpec, body: Json) -> Check:
-    answer, error = _try(lambda: _two_legs(producer, consumer, body))
-    wanted, no_local = _try(lambda: _local(producer, body))
-    return _compare(f"{producer.id} hands over to {consumer.id}", answer, wanted, error or no_local)
+async def _engines(urls: dict[str, EngineUrl], model: str, block: int) -> list[Check]:
+    body = _body(model, block)
+    asked = (local_answer(engine, body, _TIMEOUT_S) for engine in urls.values())
+    local = await asyncio.gather(*asked, return_exceptions=True)
+    wanted = next((answer for answer in local if isinstance(answer, str)), None)
+    checks = []
+    for engine, answer in zip(urls, local, strict=True):
+        if isinstance(answer, BaseException) and not isinstance(answer, EngineError):
+            raise answer
+        text, error = (answer, "") if isinstance(answer, str) else (None, str(answer))
+        checks.append(_compare(f"{engine} answers", text, wanted, error))
+    pairs = [(producer.id, consumer.id) for producer, consumer in directed_pairs(list(urls.values()))]
+    outcomes = await Handovers(urls, model, block, _TIMEOUT_S).run(pairs)
+    for one in outcomes:
+        passed = one.consumed.status in ("ok", "WARN")
+        checks.append(Check(f"{one.producer} hands over to {one.consumer}", passed, "" if passed else one.why))
+    return checks
 
 
 def _routed(router_url: str, engine_url: str, model: str, block: int) -> list[Check]:
-    body = _body(model, block, 0)
+    body = _body(model, block)
     chat = {key: value for key, value in body.items() if key != "prompt"}
     chat["messages"] = _messages(engine_url, model, block)
     bodies = {"/v1/completions": body, "/v1/chat/completions": chat}
@@ -84,34 +75,15 @@ def _routed(router_url: str, engine_url: str, model: str, block: int) -> list[Ch
 
 
 def _routed_check(router_url: str, engine_url: str, route: str, body: Json, *, stream: bool) -> Check:
-    read = _streamed_text if stream else _text
-    wanted, no_local = _try(lambda: _text(_cached(engine_url, route, body)))
+    read = streamed_text if stream else text_of
+    wanted, no_local = _try(lambda: text_of(_cached(engine_url, route, body)))
     answer, error = _try(lambda: read(_post(router_url, route, {**body, "stream": stream})))
     return _compare(f"router {route} {'streamed' if stream else 'buffered'}", answer, wanted, error or no_local)
 
 
-def _local(engine: EngineSpec, body: Json) -> str:
-    return _text(_cached(engine.url, "/v1/completions", body))
-
-
-def _two_legs(producer: EngineSpec, consumer: EngineSpec, body: Json) -> str:
-    """The answer of `consumer` from KV that `producer` computed, through the engines' own HTTP."""
-    first = {**body, "max_tokens": 1, "kv_transfer_params": _PRODUCE}
-    handoff = json.loads(_post(producer.url, "/v1/completions", first)).get("kv_transfer_params")
-    if not isinstance(handoff, dict):
-        raise ValueError("leg 1 answered without kv_transfer_params")
-    return _text(_post(consumer.url, "/v1/completions", {**body, "kv_transfer_params": handoff}))
-
-
-def _body(model: str, block: int, number: int) -> Json:
-    """A prompt of whole blocks and one token.
-
-    An engine that has the blocks cached and one that has pulled them then compute the same one token. With another
-    rest they compute steps of different shapes, and in bf16 near ties between tokens fall differently.
-    """
-    draw = random.Random(number)  # noqa: S311 - a prompt, no secret
-    prompt = [draw.randint(_FIRST_ID, _LAST_ID) for _ in range(_BLOCKS * block + 1)]
-    return {"model": model, "prompt": prompt, "max_tokens": _TOKENS, "temperature": 0, "ignore_eos": True}
+def _body(model: str, block: int) -> Json:
+    """The same prompt for the first engine and for the router."""
+    return canary_body(model, block, random.Random(0))  # noqa: S311 - a prompt, no secret
 
 
 def _messages(url: str, model: str, block: int) -> list[Json]:
@@ -126,13 +98,11 @@ def _messages(url: str, model: str, block: int) -> list[Json]:
     return messages
 
 
-def _block_tokens(url: str) -> int:
-    """Tokens of a KV block, from the engine's metrics."""
-    status, page = ask(url, "/metrics")
-    found = re.search(rb'block_size="(\d+)"', page)
-    if status != 200 or found is None:
-        raise ValueError(f"/metrics tells no block size (status {status})")
-    return int(found[1])
+def _get(url: str, path: str) -> bytes:
+    status, raw = ask(url, path)
+    if status != 200:
+        raise ValueError(f"{path}: status {status}")
+    return raw
 
 
 def _post(url: str, route: str, body: Json) -> bytes:
@@ -151,30 +121,11 @@ def _cached(url: str, route: str, body: Json) -> bytes:
     return _post(url, route, body)
 
 
-def _text(raw: bytes) -> str:
-    choice = json.loads(raw)["choices"][0]
-    return str(choice["message"]["content"] if "message" in choice else choice["text"])
-
-
-def _streamed_text(raw: bytes) -> str:
-    text = ""
-    events = [event for event in raw.decode().split("\n\n") if event.startswith("data: ")]
-    if not events or events[-1] != "data: [DONE]":
-        raise ValueError("the stream did not end with [DONE]")
-    for event in events[:-1]:
-        chunk = json.loads(event.removeprefix("data: "))
-        if "error" in chunk:
-            raise ValueError(str(chunk["error"].get("message", chunk["error"])))
-        for choice in chunk["choices"]:
-            text += choice["delta"].get("content") or "" if "delta" in choice else choice["text"]
-    return text
-
-
 def _try(work: Callable[[], str]) -> tuple[str | None, str]:
     """The answer, or None and what went wrong in one line."""
     try:
         return work(), ""
-    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+    except (OSError, ValueError, EngineError) as error:
         return None, str(error) or repr(error)
 
 

@@ -5,7 +5,7 @@ import re
 import ssl
 import time
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -15,8 +15,16 @@ _TOKENS = re.compile(rb'"completion_tokens": ?(\d+)')
 _ERROR = re.compile(rb'^data: ?\{"error"', re.MULTILINE)
 
 
+Cause = Literal["refused", "timeout", "status", "other"]
+
+
 class EngineError(Exception):
     """An engine that did not answer as asked; the message names it and says what came."""
+
+    def __init__(self, message: str, cause: Cause = "other") -> None:
+        super().__init__(message)
+        self.cause: Cause = cause
+        """What kind of failure it is: nobody listens, no answer in time, a status other than 200, or another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,7 @@ class Answer:
     sent_t: float
     status: int
     body: bytes
-    """The whole body; empty for a stream."""
+    """The whole body, a stream's events too."""
     times_t: list[float]
     """When reads of a stream came in which the count of tokens rose."""
     tokens: list[int]
@@ -71,8 +79,8 @@ class _Stream(asyncio.Protocol):
         self.answer.status = self._parser.get_status_code()
 
     def on_body(self, body: bytes) -> None:
+        self._body.append(body)
         if not self._streamed or self.answer.status != 200:
-            self._body.append(body)
             return
         text = self._tail + body
         self._tail = text[-64:]  # a count that is split over two reads is found whole in the second
@@ -121,16 +129,17 @@ async def ask(engine: EngineUrl, path: str, body: dict[str, Any] | None = None, 
             await asyncio.get_running_loop().create_connection(lambda: protocol, host, port, ssl=context)
             answer = await protocol.future
     except TimeoutError:
-        raise EngineError(f"{engine.id}: no whole answer on {path} within {timeout_s:g} s") from None
+        raise EngineError(f"{engine.id}: no whole answer on {path} within {timeout_s:g} s", "timeout") from None
     except OSError as error:
-        raise EngineError(f"{engine.id}: cannot reach it: {error.strerror or error}") from error
+        cause: Cause = "refused" if isinstance(error, ConnectionRefusedError) else "other"
+        raise EngineError(f"{engine.id}: cannot reach it: {error.strerror or error}", cause) from error
     except EngineError as error:
         raise EngineError(f"{engine.id}: {path}: {error}") from None
     finally:
         protocol.close()
     if answer.status != 200:
         text = answer.body[:300].decode("utf-8", "replace")
-        raise EngineError(f"{engine.id}: {path}: status {answer.status}: {text}")
+        raise EngineError(f"{engine.id}: {path}: status {answer.status}: {text}", "status")
     return answer
 
 

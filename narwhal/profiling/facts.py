@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -27,7 +28,9 @@ class EngineFacts(msgspec.Struct, frozen=True):
     running: int
     """Requests that it has already, running and waiting."""
     contract: str
-    """Digest of all that its speed depends on and its launch fixes: 16 hex digits."""
+    """Digest of `terms`: 16 hex digits."""
+    terms: dict[str, Any] = {}
+    """All that its speed depends on and its launch fixes."""
 
 
 class _Version(msgspec.Struct):
@@ -66,6 +69,7 @@ def engine_facts(fleet: Fleet, spec: EngineSpec, shared_by: int, page: bytes, ve
     counts = totals(page)
     running = counts.get("vllm:num_requests_running", 0.0) + counts.get("vllm:num_requests_waiting", 0.0)
     geometry = {name: labels.get(name, "") for name in _GEOMETRY}
+    terms = contract_terms(fleet, spec, shared_by, version, geometry)
     return EngineFacts(
         engine=spec.id,
         version=version,
@@ -73,17 +77,25 @@ def engine_facts(fleet: Fleet, spec: EngineSpec, shared_by: int, page: bytes, ve
         kv_capacity_tokens=capacity,
         prefix_caching=labels.get("enable_prefix_caching", "").lower() == "true",
         running=int(running),
-        contract=contract_of(fleet, spec, shared_by, version, geometry),
+        contract=contract_of(terms),
+        terms=terms,
     )
 
 
-def contract_of(fleet: Fleet, spec: EngineSpec, shared_by: int, version: str, geometry: dict[str, str]) -> str:
-    """The contract fingerprint: what a restart with the same launch keeps, and a changed launch does not.
+def contract_of(terms: dict[str, Any]) -> str:
+    """The contract fingerprint: what a restart with the same launch keeps, and a changed launch does not."""
+    return hashlib.sha256(msgspec.json.encode(terms, order="deterministic")).hexdigest()[:16]
+
+
+def contract_terms(
+    fleet: Fleet, spec: EngineSpec, shared_by: int, version: str, geometry: dict[str, str]
+) -> dict[str, Any]:
+    """What the contract fingerprint is of.
 
     Ports, host and role are left out: they do not change an engine's speed. The cards it shares are in.
     """
     engines = fleet.engines
-    told = {
+    return {
         "version": version,
         "geometry": geometry,
         "model": fleet.model.model_dump(mode="json"),
@@ -97,7 +109,6 @@ def contract_of(fleet: Fleet, spec: EngineSpec, shared_by: int, version: str, ge
         "args": dict(spec.args),
         "env": engines.env,
     }
-    return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()[:16]
 
 
 def totals(page: bytes) -> dict[str, float]:

@@ -82,24 +82,8 @@ class Sweep:
         return PrefillSample(self.engine.id, tokens, cached, middle, spread, len(seconds))
 
     async def _decode(self, requests: int, tokens: int) -> DecodeSample:
-        """Start all streams, long enough that they overlap, and count tokens while all of them run."""
-        length = self.plan.decode_tokens
         prompts = [self.prompt(tokens) for _ in range(requests)]
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._stream(prompt, length)) for prompt in prompts]
-        answers = [task.result() for task in tasks]
-        found = overlap(answers)
-        if found is None:  # prefill of the batch outlasts the streams: let them run longer
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._stream(prompt, length * 4)) for prompt in prompts]
-            found = overlap([task.result() for task in tasks])
-        if found is None:
-            raise EngineError(
-                f"{self.engine.id}: {requests} streams of {tokens} prompt tokens never decoded together; "
-                "the engine runs fewer at a time than max_num_seqs says"
-            )
-        interval_s, counted, produced = found
-        return DecodeSample(self.engine.id, requests, tokens, requests * (tokens + produced), interval_s, counted)
+        return await measure_decode(self.engine, self.model, prompts, self.plan.decode_tokens, self.timeout_s)
 
     async def _transfer(self, producer: EngineUrl, tokens: int, interval_s: float) -> TransferSample:
         before = totals((await ask(self.engine, "/metrics")).body)
@@ -149,6 +133,28 @@ class Sweep:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def measure_decode(
+    engine: EngineUrl, model: str, prompts: Sequence[Sequence[int]], tokens: int, timeout_s: float
+) -> DecodeSample:
+    """Start a stream for each of `prompts`, equally long, and count tokens while all of them run.
+
+    They run for `tokens` tokens, and again for four times as many where the first ended before the last began.
+    Raises `EngineError`.
+    """
+    requests, length = len(prompts), len(prompts[0])
+    for output in (tokens, tokens * 4):  # prefill of the batch may outlast the streams: then let them run longer
+        bodies = [_body(model, prompt, output) for prompt in prompts]
+        asked = [ask(engine, "/v1/completions", body, timeout_s=timeout_s) for body in bodies]
+        found = overlap(await asyncio.gather(*asked))
+        if found is not None:
+            interval_s, counted, produced = found
+            return DecodeSample(engine.id, requests, length, requests * (length + produced), interval_s, counted)
+    raise EngineError(
+        f"{engine.id}: {requests} streams of {length} prompt tokens never decoded together; "
+        "the engine runs fewer at a time than max_num_seqs says"
+    )
 
 
 def overlap(answers: Sequence[Answer]) -> tuple[float, int, float] | None:

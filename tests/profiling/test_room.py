@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from narwhal.fleet import Expanded, check_text, expand
+from narwhal.fleet import EngineSpec, Expanded, check_text, expand
 from narwhal.fleet.model import Fleet
 from narwhal.profiling import Limits
 from narwhal.profiling.build import Drawn, kv_bytes_per_token
 from narwhal.profiling.client import Answer, EngineUrl
-from narwhal.profiling.facts import EngineFacts, contract_of, totals
+from narwhal.profiling.facts import EngineFacts, contract_of, contract_terms, totals
 from narwhal.profiling.fit import Errors
 from narwhal.profiling.fleet import sharing
 from narwhal.profiling.plan import plan_sweep
@@ -93,15 +93,19 @@ def test_streams_that_never_ran_together_have_no_window() -> None:
     assert overlap([answer([0.0, 0.1, 0.2], [1, 2, 3]), answer([5.0, 5.1, 5.2], [1, 2, 3])]) is None
 
 
+def contract(fleet: Fleet, spec: EngineSpec, shared_by: int, version: str) -> str:
+    return contract_of(contract_terms(fleet, spec, shared_by, version, {}))
+
+
 def test_contract_ignores_ports_and_knows_limits() -> None:
     fleet = some_fleet()
     expanded = expand(fleet)
     first, second = expanded.engines[:2]
-    assert contract_of(fleet, first, 1, "1", {}) == contract_of(fleet, second, 1, "1", {})
-    assert contract_of(fleet, first, 1, "1", {}) != contract_of(fleet, first, 1, "2", {})
-    assert contract_of(fleet, first, 1, "1", {}) != contract_of(fleet, first, 2, "1", {})
+    assert contract(fleet, first, 1, "1") == contract(fleet, second, 1, "1")
+    assert contract(fleet, first, 1, "1") != contract(fleet, first, 1, "2")
+    assert contract(fleet, first, 1, "1") != contract(fleet, first, 2, "1")
     changed = fleet.model_copy(update={"engines": fleet.engines.model_copy(update={"max_num_seqs": 7})})
-    assert contract_of(changed, first, 1, "1", {}) != contract_of(fleet, first, 1, "1", {})
+    assert contract(changed, first, 1, "1") != contract(fleet, first, 1, "1")
 
 
 def test_bytes_of_a_token_come_from_whole_blocks() -> None:
