@@ -155,7 +155,7 @@ def serve(out: Path, model: str, engines: int = 4) -> None:
             time_to_adapt(outcomes, expanded.fleet.slo, turn_s=turn, until_s=turn + 50.0) for turn in (50.0, 100.0)
         ]
         admin = AdminClient(f"http://127.0.0.1:{expanded.routers[0].admin_port}")
-        bench.found["decisions"] = admin.moves()
+        bench.found["decisions"] = admin.moves()["moves"]
         bench.found["state"] = admin.state()
         bench.found["requests"] = records(outcomes)
         print("score:", bench.found["score"], "adapt:", bench.found["adapt_s"], flush=True)

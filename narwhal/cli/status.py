@@ -28,7 +28,8 @@ def why(router: RouterOption = None, fleet: FleetOption = None, token_file: Toke
     from narwhal.diagnose import explain
 
     with router_admin(router, fleet, token_file) as admin:
-        moves, decisions, hold = admin.moves(), admin.decisions(), admin.state()["hold"]
+        decisions, document, hold = admin.decisions(), admin.moves(), admin.state()["hold"]
+    moves = document["moves"]
     held = [decision for decision in decisions if decision["outcome"] == "held"]
-    text = "\n".join(explain(moves, decisions, hold["reason"]))
-    return Result(data={"moves": moves, "held": held}, text=text)
+    text = "\n".join(explain(moves, decisions, document["now_t"], hold["reason"]))
+    return Result(data={"now_t": document["now_t"], "moves": moves, "held": held}, text=text)

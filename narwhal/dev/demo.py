@@ -213,16 +213,16 @@ async def _watch(runs: Sequence[_Run], phases: Sequence[Phase], show: Callable[[
 
 
 async def _sample(run: _Run) -> dict[str, Any] | None:
-    """The router's state, and its new moves appended to `run.moves`, dated by when they were first seen."""
+    """The router's state, and its new moves appended to `run.moves`, dated by their age on the router's clock."""
     try:
         state = await asyncio.to_thread(run.admin.state)
-        decisions = await asyncio.to_thread(run.admin.moves)
+        document = await asyncio.to_thread(run.admin.moves)
     except UnreachableError:
         return None
-    for decision in decisions:
+    for decision in document["moves"]:
         if decision["outcome"] == "moved" and decision["id"] not in run.seen:
             run.seen.add(decision["id"])
-            at_s = round(run.load.elapsed_s(), 1)
+            at_s = round(run.load.elapsed_s() - (document["now_t"] - decision["t"]), 1)
             run.moves += [
                 DemoMove(at_s, move["engine"], move["source"], move["target"], decision["reason"], decision["id"])
                 for move in decision["moves"]

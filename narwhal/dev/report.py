@@ -15,7 +15,7 @@ class DemoMove:
     """One engine that changed its role."""
 
     at_s: float
-    """Seconds after the traffic began, to half a second."""
+    """Seconds after the traffic began."""
     engine: str
     source: str
     target: str

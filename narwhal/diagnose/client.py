@@ -74,9 +74,9 @@ class AdminClient:
         """The `RouterState` document."""
         return self._ask("GET", "/narwhal/state")
 
-    def moves(self) -> list[Json]:
-        """The latest decisions that moved or were held, oldest first, as `Decision` documents."""
-        return _list(self._ask("GET", "/narwhal/moves"), "moves", "decisions")
+    def moves(self) -> Json:
+        """The `Moves` document: the latest decisions that moved or were held, oldest first, and the router's time."""
+        return self._ask("GET", "/narwhal/moves")
 
     def decisions(self, *, held: bool = False) -> list[Json]:
         """The latest decisions of any outcome, oldest first; with `held` only those a rule or guard held."""

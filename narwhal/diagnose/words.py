@@ -71,13 +71,11 @@ def status_lines(state: Json) -> list[str]:
     return lines
 
 
-def explain(moves: Sequence[Json], decisions: Sequence[Json], hold_reason: str = "") -> list[str]:
+def explain(moves: Sequence[Json], decisions: Sequence[Json], now_t: float, hold_reason: str = "") -> list[str]:
     """The last decision that moved engines, and what held the better splits since, the newest first.
 
-    `decisions`: the latest ones of any outcome. Ages are counted back from the newest of them, which is the last that
-    the router's own clock told.
+    `decisions`: the latest ones of any outcome; `now_t`: the present time on the clock that dates them, in seconds.
     """
-    now_t = max((decision["t"] for decision in (*moves, *decisions)), default=0.0)
     made = [decision for decision in moves if decision["outcome"] == "moved"]
     lines = ["no engine has been moved yet"]
     if made:
@@ -166,10 +164,8 @@ def _of_engine(guard: Json, decision: Json, of_s: str) -> str:
 
 def _decision(title: str, decision: Json, now_t: float, hold_reason: str) -> list[str]:
     moves = "; ".join(f"{move['engine']} {move['source']} → {move['target']}" for move in decision["moves"])
-    ago_s = now_t - decision["t"]
-    when = f"{_span(ago_s)} before the latest evaluation" if ago_s >= 1 else "at the latest evaluation"
     lines = [
-        f"{title}: decision {decision['id']}, {when}, {decision['policy']},"
+        f"{title}: decision {decision['id']}, {_span(max(now_t - decision['t'], 0.0))} ago, {decision['policy']},"
         f" by {decision['trigger']}, from {decision['prefill']} prefill / {decision['decode']} decode",
         f"  {decision['outcome']}: {moves or 'no engine'}",
         f"  because {decision['reason'].partition(_HELD_BY)[0]}",

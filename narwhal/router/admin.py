@@ -144,7 +144,7 @@ class Admin:
 
     def _moves(self, connection: Connection, request: Incoming) -> None:
         kept = [d for d in self.shell.decisions if d.outcome in ("moved", "held", "advised")]
-        connection.respond(200, msgspec.json.encode({"apiVersion": "narwhal/v1", "kind": "Moves", "moves": kept}))
+        connection.respond(200, self._document("Moves", "moves", kept))
 
     def _decisions(self, connection: Connection, request: Incoming) -> None:
         kept = list(self.shell.decisions)
@@ -153,8 +153,12 @@ class Admin:
             kept.append(last)
         if "held=1" in request.query.split("&"):
             kept = [decision for decision in kept if decision.outcome == "held"]
-        body = {"apiVersion": "narwhal/v1", "kind": "Decisions", "decisions": kept}
-        connection.respond(200, msgspec.json.encode(body))
+        connection.respond(200, self._document("Decisions", "decisions", kept))
+
+    def _document(self, kind: str, name: str, decisions: list[Decision]) -> bytes:
+        """Decisions, and the time on the clock that they are dated by."""
+        head = {"apiVersion": "narwhal/v1", "kind": kind, "now_t": self.shell.now()}
+        return msgspec.json.encode({**head, name: decisions})
 
     def _post(self, connection: Connection, request: Incoming, caller: Caller) -> None:
         kind, make = self._posts[request.path]

@@ -34,6 +34,8 @@ class Moves(msgspec.Struct, frozen=True):
 
     apiVersion: Literal["narwhal/v1"]  # noqa: N815
     kind: Literal["Moves"]
+    now_t: float
+    """Present time on the router's clock, in seconds; `t` of a decision is on the same."""
     moves: list[Decision]
 
 
@@ -42,6 +44,7 @@ class Decisions(msgspec.Struct, frozen=True):
 
     apiVersion: Literal["narwhal/v1"]  # noqa: N815
     kind: Literal["Decisions"]
+    now_t: float
     decisions: list[Decision]
 
 

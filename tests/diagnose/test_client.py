@@ -59,10 +59,10 @@ Router = tuple[str, Asked, dict[str, tuple[int, bytes]]]
 
 def test_each_verb_asks_its_route(router: Router) -> None:
     url, asked, answers = router
-    answers["/narwhal/moves"] = (200, b'{"kind": "Moves", "moves": [{"id": 1}]}')
+    answers["/narwhal/moves"] = (200, b'{"kind": "Moves", "now_t": 9.5, "moves": [{"id": 1}]}')
     client = AdminClient(url, token="secret")
     client.state()
-    assert client.moves() == [{"id": 1}]
+    assert client.moves() == {"kind": "Moves", "now_t": 9.5, "moves": [{"id": 1}]}
     client.decisions(held=True)
     client.hold("noon")
     client.unhold()

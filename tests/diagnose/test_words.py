@@ -27,9 +27,10 @@ def decision(number: int, outcome: str, **changes: Any) -> dict[str, Any]:
 
 def test_why_tells_the_last_move_and_what_held_the_others() -> None:
     moves = [decision(1, "moved"), decision(2, "moved")]
-    text = "\n".join(explain(moves, [decision(1, "held"), *moves, decision(3, "held"), decision(4, "stay")]))
-    assert "last move: decision 2, 20 s before the latest evaluation, reactive" in text
-    assert "held: decision 3, 10 s before the latest evaluation" in text
+    decisions = [decision(1, "held"), *moves, decision(3, "held"), decision(4, "stay")]
+    text = "\n".join(explain(moves, decisions, 95.4))
+    assert "last move: decision 2, 1 min 15 s ago, reactive" in text
+    assert "held: decision 3, 1 min 5 s ago" in text
     assert "because reason 2" in text
     assert "held back since: 1 decision, the latest" in text
     assert "held    the last move to decode was 3 s ago, the cooldown is 10 s" in text
@@ -39,10 +40,10 @@ def test_why_tells_the_last_move_and_what_held_the_others() -> None:
 
 def test_why_lets_the_guards_speak_for_themselves() -> None:
     held = decision(1, "held", reason="TTFT 1.31; held by hold: 1 against 0", guards=[guard("hold", False, 1, 0)])
-    lines = explain([], [held], "noon")
+    lines = explain([], [held], held["t"] - 0.001, "noon")
     assert "  because TTFT 1.31" in lines
     assert "  held    moves are on hold: noon" in lines
-    assert "held: decision 1, at the latest evaluation" in "\n".join(lines)
+    assert "held: decision 1, 0 s ago" in "\n".join(lines)
 
 
 def guard(name: str, passed: bool, value: float, limit: float, engine: str = "") -> dict[str, Any]:
@@ -88,7 +89,7 @@ def test_a_refusal_names_all_that_held_and_else_the_reason() -> None:
 
 
 def test_why_says_so_when_nothing_happened() -> None:
-    assert explain([], []) == ["no engine has been moved yet", "", "nothing better was held back since"]
+    assert explain([], [], 0.0) == ["no engine has been moved yet", "", "nothing better was held back since"]
 
 
 def test_status_is_one_page() -> None:

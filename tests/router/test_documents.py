@@ -70,6 +70,7 @@ def test_state_and_decisions_are_what_their_schemas_say(used: Router) -> None:
     assert {decision["outcome"] for decision in held["decisions"]} == {"held"}
     for document in (held, answer(used, "/narwhal/moves"), answer(used, "/narwhal/decisions")):
         assert problems(document, "moves") == []
+        assert all(document["now_t"] >= d["t"] for d in document.get("moves", []) + document.get("decisions", []))
 
 
 @pytest.mark.parametrize(("file", "schema"), [("journal.jsonl", "journal"), ("events.jsonl", "events")])
