@@ -32,6 +32,8 @@ def figures(report: DemoReport, splits: list[Split]) -> dict[str, Any]:
                 "to": turn.to,
                 "reversed_s": round(reached[0] - turn.at_s, 1) if reached else None,
                 "moves": turn.moves,
+                "fell": turn.fell,
+                "time_to_adapt_s": turn.time_to_adapt_s,
             }
         )
     return {
@@ -46,12 +48,20 @@ def figures(report: DemoReport, splits: list[Split]) -> dict[str, Any]:
     }
 
 
+def back(turn: dict[str, Any]) -> str:
+    """When attainment was at its level again."""
+    if not turn["fell"]:
+        return "attainment never below 0.9"
+    seconds = turn["time_to_adapt_s"]
+    return "attainment not back at 0.9" if seconds is None else f"attainment back at 0.9 after {seconds:.1f} s"
+
+
 def page(found: dict[str, Any]) -> str:
     """The figures for people."""
     lines = [
         f"{turn['at_s']:5.0f} s  {turn['to']:<14}"
         + (f"fully reversed after {turn['reversed_s']:.1f} s" if turn["reversed_s"] is not None else "never reversed")
-        + f", {turn['moves']} moves"
+        + f", {turn['moves']} moves, {back(turn)}"
         for turn in found["turns"]
     ]
     lines.append(

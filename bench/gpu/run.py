@@ -152,7 +152,8 @@ def serve(out: Path, model: str, engines: int = 4) -> None:
         outcomes = play(expanded, phases)
         bench.found["score"] = asdict(score(outcomes, expanded.fleet.slo))
         bench.found["adapt_s"] = [
-            time_to_adapt(outcomes, expanded.fleet.slo, turn_s=turn, until_s=turn + 50.0) for turn in (50.0, 100.0)
+            asdict(time_to_adapt(outcomes, expanded.fleet.slo, turn_s=turn, until_s=turn + 50.0))
+            for turn in (50.0, 100.0)
         ]
         admin = AdminClient(f"http://127.0.0.1:{expanded.routers[0].admin_port}")
         bench.found["decisions"] = admin.moves()["moves"]

@@ -32,8 +32,11 @@ class Turn:
     """The phase that begins."""
     moves: int
     """Engines moved before the next turn."""
+    fell: bool
+    """Whether attainment in a window of 5 s of the phase fell below 0.9."""
+    fell_static: bool
     time_to_adapt_s: float | None
-    """Until attainment in a window of 5 s was back at 0.9; None: not within the phase."""
+    """From the turn until it was back; None: it never fell, or was not back within the phase."""
     time_to_adapt_static_s: float | None
 
 
@@ -55,8 +58,8 @@ class DemoReport:
 
     @property
     def time_to_adapt_s(self) -> float | None:
-        """The longest of the turns after the beginning; None when one of them was not adapted to."""
-        times = [turn.time_to_adapt_s for turn in self.turns[1:]]
+        """The longest of the turns after the beginning; None when attainment fell at none, or was not back at one."""
+        times = [turn.time_to_adapt_s for turn in self.turns[1:] if turn.fell]
         known = [time for time in times if time is not None]
         return max(known) if known and len(known) == len(times) else None
 
@@ -115,7 +118,8 @@ def _turns(
             time_to_adapt(outcomes, slo, turn_s=start_s, until_s=end_s) for outcomes in (moving, static)
         )
         count = sum(start_s <= move.at_s < end_s for move in moves)
-        turns.append(Turn(start_s, phase.name, count, adapted, adapted_static))
+        fell, times = (adapted.fell, adapted_static.fell), (adapted.seconds, adapted_static.seconds)
+        turns.append(Turn(start_s, phase.name, count, *fell, *times))
     return turns
 
 
@@ -141,7 +145,11 @@ def summary_lines(result: DemoReport) -> list[str]:
         for name, key in (("time to first token, p90", "ttft_p90_s"), ("time per token, p90", "tpot_p90_s"))
     ]
     rows += [
-        (f"adapted to {turn.to}", _adapted(turn.time_to_adapt_s), _adapted(turn.time_to_adapt_static_s))
+        (
+            f"back at 90 %, {turn.to}",
+            _back(turn.fell, turn.time_to_adapt_s),
+            _back(turn.fell_static, turn.time_to_adapt_static_s),
+        )
         for turn in result.turns
     ]
     lines = [f"{name:<28}{left:>16}{right:>16}" for name, left, right in rows]
@@ -174,5 +182,7 @@ def _seconds(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f} s"
 
 
-def _adapted(value: float | None) -> str:
-    return "never" if value is None else f"after {value:.1f} s"
+def _back(fell: bool, seconds: float | None) -> str:
+    if not fell:
+        return "never below"
+    return "never" if seconds is None else f"after {seconds:.1f} s"

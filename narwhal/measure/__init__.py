@@ -4,12 +4,13 @@
 the outcomes against the targets of a fleet file.
 """
 
-from narwhal.measure.judging import Score, meets, recent_attainment, score, time_to_adapt, windows
+from narwhal.measure.judging import Adaptation, Score, meets, recent_attainment, score, time_to_adapt, windows
 from narwhal.measure.load import Load, Target
 from narwhal.measure.outcome import Outcome
 from narwhal.measure.schedule import Phase, Planned, poisson
 
 __all__ = [
+    "Adaptation",
     "Load",
     "Outcome",
     "Phase",

@@ -78,6 +78,16 @@ def windows(outcomes: Iterable[Outcome], slo: Slo, seconds: float, window_s: flo
     return [good / all_ if all_ else None for good, all_ in zip(met, sent, strict=True)]
 
 
+@dataclass(frozen=True, slots=True)
+class Adaptation:
+    """What a turn of the traffic did to attainment."""
+
+    fell: bool
+    """Whether attainment in a window after the turn fell below the level."""
+    seconds: float | None
+    """From the turn until it was back; None: it never fell, or was not back in time."""
+
+
 def time_to_adapt(
     outcomes: Sequence[Outcome],
     slo: Slo,
@@ -86,20 +96,23 @@ def time_to_adapt(
     until_s: float,
     window_s: float = 5.0,
     level: float = 0.9,
-) -> float | None:
-    """Seconds from a turn of the traffic until attainment is back; None when it is not before `until_s`.
+) -> Adaptation:
+    """How long attainment needed to be back after a turn of the traffic, if it fell.
 
-    Requests are judged by when they were sent. The answer is the start of the first `window_s` (in steps of
-    0.5 s) that lies between the turn and `until_s`, has requests in it, and attains `level`.
+    Requests are judged by when they were sent, in windows of `window_s` that lie between the turn and `until_s`, one
+    every 0.5 s; those without requests say nothing. Attainment fell with the first window below `level`, and was back
+    at the start of the first one after it that attains `level`.
     """
     judged = [(outcome.sent_s, meets(outcome, slo)) for outcome in outcomes]
-    start_s = turn_s
+    fell, start_s = False, turn_s
     while start_s + window_s <= until_s:
         window = [met for sent_s, met in judged if start_s <= sent_s < start_s + window_s]
-        if window and sum(window) >= level * len(window):
-            return start_s - turn_s
+        attained = sum(window) >= level * len(window)
+        if window and fell and attained:
+            return Adaptation(True, start_s - turn_s)
+        fell = fell or not attained
         start_s += 0.5
-    return None
+    return Adaptation(fell, None)
 
 
 def _quantile(values: Sequence[float], share: float) -> float | None:

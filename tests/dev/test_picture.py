@@ -130,11 +130,20 @@ def test_the_report_compares_both_fleets_and_counts_each_turn_s_moves(tmp_path: 
     result = report(phases, moving, static, expanded(tmp_path), [MOVE], "http://127.0.0.1:8000")
     data = result.data()
     assert data["offered"] == data["served"] == len(schedule)
-    assert (data["failed"], data["attainment"], data["time_to_adapt_s"]) == (0, 1.0, 0.0)
+    assert (data["failed"], data["attainment"], data["time_to_adapt_s"]) == (0, 1.0, None)
     assert 0 < data["attainment_static"] < 1
     assert [turn["moves"] for turn in data["turns"]] == [0, 1, 0]
+    assert [(turn["fell"], turn["fell_static"]) for turn in data["turns"]] == [
+        (False, False),
+        (False, True),
+        (False, False),
+    ]
     assert data["turns"][1]["time_to_adapt_static_s"] is None
+    late = [outcome(p, p.kind == PREFILL_HEAVY or p.t_s > data["turns"][1]["at_s"] + 12) for p in schedule]
+    adapted = report(phases, late, static, expanded(tmp_path), [MOVE], "http://127.0.0.1:8000")
+    assert 10.0 <= (adapted.time_to_adapt_s or 0.0) <= 13.0
+    assert report(phases, static, static, expanded(tmp_path), [], "").time_to_adapt_s is None
     text = "\n".join(summary_lines(result))
     assert "local/1 decode → prefill: TTFT 1.31 of its target" in text
     assert "2P2D stays" in text
-    assert "never" in text
+    assert "never below" in text

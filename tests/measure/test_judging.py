@@ -1,7 +1,18 @@
 import pytest
 
 from narwhal.fleet.model import Slo
-from narwhal.measure import Outcome, Phase, Planned, meets, poisson, recent_attainment, score, time_to_adapt, windows
+from narwhal.measure import (
+    Adaptation,
+    Outcome,
+    Phase,
+    Planned,
+    meets,
+    poisson,
+    recent_attainment,
+    score,
+    time_to_adapt,
+    windows,
+)
 
 SLO = Slo(ttft_s=1.0, tpot_s=0.1)
 
@@ -55,9 +66,21 @@ def test_windows_hold_what_was_sent_in_them() -> None:
 def test_time_to_adapt_is_the_first_window_that_is_back() -> None:
     outcomes = [served(float(t)) for t in range(30)]
     outcomes += [missed(float(t)) for t in range(10, 16)]
-    assert time_to_adapt(outcomes, SLO, turn_s=10.0, until_s=30.0) == 5.5
-    assert time_to_adapt(outcomes, SLO, turn_s=10.0, until_s=18.0) is None
-    assert time_to_adapt([], SLO, turn_s=0.0, until_s=30.0) is None
+    assert time_to_adapt(outcomes, SLO, turn_s=10.0, until_s=30.0) == Adaptation(True, 5.5)
+    assert time_to_adapt(outcomes, SLO, turn_s=10.0, until_s=18.0) == Adaptation(True, None)
+    assert time_to_adapt(outcomes, SLO, turn_s=16.0, until_s=30.0) == Adaptation(False, None)
+    assert time_to_adapt([], SLO, turn_s=0.0, until_s=30.0) == Adaptation(False, None)
+
+
+def test_a_fall_that_comes_late_is_waited_for() -> None:
+    outcomes = [served(float(t)) for t in range(40)] + [missed(float(t)) for t in range(20, 23)]
+    # good at the turn and below from the window of 15.5 s on, which holds the first miss
+    assert time_to_adapt(outcomes, SLO, turn_s=10.0, until_s=40.0) == Adaptation(True, 12.5)
+
+
+def test_windows_without_requests_say_nothing() -> None:
+    outcomes = [missed(11.0), served(30.0)]
+    assert time_to_adapt(outcomes, SLO, turn_s=10.0, until_s=40.0) == Adaptation(True, 15.5)
 
 
 def test_a_schedule_follows_its_phases_and_its_seed() -> None:
