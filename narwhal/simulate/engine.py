@@ -322,8 +322,9 @@ class Engine:
         compute_s = curves.b_s * tokens
         if n:
             compute_s = max(compute_s, curves.d0_s - curves.a_s)
-        step_s = curves.a_s + compute_s + curves.c_s * attention + curves.d1_s * n + curves.d2_s * self.kv_tokens
-        self.turn_t = t + max(step_s, curves.t_min_s) * self.slow
+        # the constant part is the server's own time, which company on the card does not lengthen (H200, 2026-11-30)
+        compute_s += curves.c_s * attention + curves.d1_s * n + curves.d2_s * self.kv_tokens
+        self.turn_t = t + max(curves.a_s + compute_s * self.slow, curves.t_min_s)
 
     def _finish(self, ended: Ended) -> None:
         ends, streams = self.ends, self.streams
