@@ -47,7 +47,7 @@ def check(
 
     expanded = opened_fleet(fleet)
     names = _names(only or [])
-    profiles = fleet.parent / (expanded.fleet.profiles.path or "profiles")
+    profiles = expanded.profiles
     document = uvloop.run(preflight(Wish(expanded, fleet, profiles, names, ring, repeats, timeout), progress().say))
     path = save_preflight(out or fleet.parent / "evidence" / "preflight", document)
     problems = [

@@ -51,7 +51,7 @@ def profile(
         raise CommandError(
             Problem("engine", f"the fleet has no engine {unknown[0]}", str(fleet), hint=f"it has {known}")
         )
-    folder = out or fleet.parent / (expanded.fleet.profiles.path or "profiles")
+    folder = out or expanded.profiles
     ask = Ask(expanded, folder, tuple(engine or ()), short, fresh, idle_neighbours, not no_handoffs)
     try:
         built = _run(ask)

@@ -17,7 +17,7 @@ def ensure_profiled(instance: Instance, expanded: Expanded, say: Say) -> None:
     A fit that is far off is kept all the same: dev machines are busy ones, the router corrects what it was given, and
     `narwhal profile` says how far off it is.
     """
-    folder = instance.path / (expanded.fleet.profiles.path or "profiles")
+    folder = expanded.profiles
     try:
         if asyncio.run(has_profiles(expanded, folder)):
             return

@@ -1,6 +1,7 @@
 """What a fleet file comes to once its shorthand is written out: every engine and router with its addresses."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from narwhal.fleet.model import Fleet, Role, Scalar
 
@@ -54,6 +55,13 @@ class Expanded:
     """In order of host, then index."""
     routers: tuple[RouterSpec, ...]
     """The primary first."""
+    folder: Path = Path()
+    """Folder of the fleet file, which paths in it are relative to."""
+
+    @property
+    def profiles(self) -> Path:
+        """Where measured profiles are: `profiles.path`, else `profiles` beside the fleet file."""
+        return self.folder / (self.fleet.profiles.path or "profiles")
 
     def engine(self, engine_id: str) -> EngineSpec:
         """The engine of that id. Raises `KeyError`."""

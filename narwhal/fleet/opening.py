@@ -1,5 +1,6 @@
 """Opening a fleet file: everything wrong with it in one error, or everything that follows from it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from narwhal.fleet.check import check_file
@@ -16,4 +17,4 @@ def open_fleet(path: str | Path) -> Expanded:
     checked = check_file(str(path))
     if checked.fleet is None:
         raise FleetError(checked.findings)
-    return expand(checked.fleet)
+    return replace(expand(checked.fleet), folder=Path(path).parent)

@@ -136,8 +136,7 @@ class _Process:
         fleet = self.fleet
         if fleet.profiles.path is None or isinstance(fleet.engines.runtime, SimulatedRuntime):
             return
-        base = self.file.parent if self.file is not None else Path()
-        speeds = Speeds(members, base / fleet.profiles.path)
+        speeds = Speeds(members, self.expanded.profiles)
         probes.on_life = lambda engine, page: speeds.look(engine, page, fleet, probes.timeout_s)
 
     def _journal(self) -> Journal:

@@ -31,7 +31,7 @@ def fleet_curves(expanded: Expanded, engine_id: str) -> Curves:
     """
     fleet = expanded.fleet
     if fleet.profiles.path is not None:
-        measured = engine_profile(Path(fleet.profiles.path), engine_id)
+        measured = engine_profile(expanded.profiles, engine_id)
         if measured is not None:
             return Curves.from_profile(measured)
     runtime = fleet.engines.runtime

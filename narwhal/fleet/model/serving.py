@@ -81,7 +81,7 @@ class Profiles(Model):
     """How fast the engines are."""
 
     path: str | None = None
-    """Directory of measured profiles."""
+    """Directory of measured profiles; a relative one is meant from the fleet file's own."""
     prior: str = "demo"
     """Profile that stands in until an engine has one: a shipped name, or a path."""
 
