@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
+from narwhal.control import load
 from narwhal.control.demand import Demand
 from narwhal.control.placement import splits
 from narwhal.control.queue import NOTHING, Ahead
 from narwhal.control.state import Pool, Request, Settings
-from narwhal.control.tenants import Account
+from narwhal.control.tenants import Account, Share
 
 NO_CAPACITY = frozenset(["queue", "queue_full", "decode"])
 """Codes of refusals that a fleet with more room would not have given."""
@@ -47,6 +48,7 @@ def refuse(pool: Pool, settings: Settings, demand: Demand, t: float, request: Re
         return Refusal("no_engine", "no engine can serve this request at the moment", 1.0, 503)
     account = request.share.account
     if account.limited:
+        account.refill(t)
         over = _refuse_limits(account, t, request)
         if over is not None:
             return over
@@ -56,6 +58,23 @@ def refuse(pool: Pool, settings: Settings, demand: Demand, t: float, request: Re
     if settings.serving.admission == "open" or not _trusted(pool):
         return None
     return _refuse_ttft(pool, settings, t, request) or _refuse_decode(pool, settings, demand, t, request)
+
+
+def foresee(pool: Pool, settings: Settings, t: float, share: Share, least: int, most: int) -> Refusal | None:
+    """The refusal that a request meets whatever it says: by its tenant's limits, or since its prompt is too long.
+
+    `least`, `most`: between which its prompt's tokens are. Nothing is counted and nothing changes.
+    """
+    request = Request(0, share, "", max(least, 1), 1)
+    if share.account.limited:
+        over = _refuse_limits(share.account, t, request)
+        if over is not None:
+            return over
+    engine = load.reference(pool)
+    if engine is None or settings.serving.admission == "open" or not _trusted(pool):
+        return None
+    request.cost_s, request.ttft_s = engine.prefill_s(request.prompt_tokens), settings.slo.ttft_for(most)
+    return _refuse_prompt(pool, settings, request)
 
 
 def may_hold(
@@ -147,7 +166,7 @@ def _trusted(pool: Pool) -> bool:
     return True
 
 
-def _refuse_ttft(pool: Pool, settings: Settings, t: float, request: Request) -> Refusal | None:
+def _refuse_prompt(pool: Pool, settings: Settings, request: Request) -> Refusal | None:
     limit = request.ttft_s * (1 + settings.serving.margin)
     alone = request.cost_s + pool.handoff_s
     if alone > limit:
@@ -156,6 +175,14 @@ def _refuse_ttft(pool: Pool, settings: Settings, t: float, request: Request) -> 
             f"a prompt of {request.prompt_tokens} tokens takes {alone:.2f} s, the limit is {limit:.2f} s",
             0.0,
         )
+    return None
+
+
+def _refuse_ttft(pool: Pool, settings: Settings, t: float, request: Request) -> Refusal | None:
+    alone = _refuse_prompt(pool, settings, request)
+    if alone is not None:
+        return alone
+    limit = request.ttft_s * (1 + settings.serving.margin)
     price = price_s(pool, t, request)
     if price <= limit:
         return None

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from narwhal.control import admission
 from narwhal.control.commands import AnyCommand, EngineChanged
 from narwhal.control.demand import Demand
 from narwhal.control.events import (
@@ -80,6 +81,13 @@ class Control:
     def handle(self, event: AnyEvent) -> list[AnyCommand]:
         """Take one event, return what to do, in order. An event about something unknown does nothing."""
         return self._handlers[type(event)](event)
+
+    def foresee(self, t: float, tenant: str, least: int, most: int) -> admission.Refusal | None:
+        """The refusal that a tenant's request meets whatever it says; its prompt has `least` to `most` tokens.
+
+        No event: nothing changes.
+        """
+        return admission.foresee(self.pool, self.settings, t, self.pool.accounts[tenant].share(None), least, most)
 
     def _arrived(self, event: RequestArrived) -> list[AnyCommand]:
         commands = self.lifecycle.arrive(event)

@@ -111,17 +111,20 @@ class Account:
         rate = self.tokens_per_minute
         if rate is None:
             return None
-        self.refill(t)
-        missing = min(tokens, rate) - self.level
+        missing = min(tokens, rate) - self.level_at(t)
         return missing / (rate / 60.0) if missing > 0 else None
 
-    def refill(self, t: float) -> None:
-        """Let the bucket fill up to `t`, by its rate, to one minute's tokens at the most."""
+    def level_at(self, t: float) -> float:
+        """What its bucket holds at `t`: it fills by its rate, to one minute's tokens at the most."""
         rate = self.tokens_per_minute
-        if rate is not None and t > self.level_t:
-            if self.level_t > float("-inf"):
-                self.level = min(self.level + (t - self.level_t) * rate / 60.0, float(rate))
-            self.level_t = t
+        if rate is None or t <= self.level_t or self.level_t == float("-inf"):
+            return self.level
+        return min(self.level + (t - self.level_t) * rate / 60.0, float(rate))
+
+    def refill(self, t: float) -> None:
+        """Let the bucket fill up to `t`."""
+        if self.tokens_per_minute is not None and t > self.level_t:
+            self.level, self.level_t = self.level_at(t), t
 
     def begin(self, expected_tokens: int) -> None:
         """A request was let in: it takes its expected tokens."""

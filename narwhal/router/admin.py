@@ -59,11 +59,19 @@ class Door:
 
     max_body = 65536
     max_head = 65536
+    max_buffered = 16 * max_body
 
     def __init__(self, admin: "Admin", rule: Rule) -> None:
         self.connections = admin.connections
+        self.buffered = 0
         self._admin = admin
         self._rule = rule
+
+    def judge(self, method: bytes, path: str, headers: dict[bytes, bytes], length: int) -> None:
+        """Bodies are small here: what is wrong with a request is said when it is whole."""
+
+    def refused(self, code: str) -> None:
+        """Nobody asks how often."""
 
     def handle(self, connection: Connection, request: Incoming) -> None:
         """Answer one request, or refuse it."""

@@ -14,7 +14,7 @@ from narwhal.router.deadlines import Slot
 from narwhal.router.delivered import Delivered, without_prompt_ids
 from narwhal.router.door import Parsed, asks_token_ids
 from narwhal.router.http import Connection
-from narwhal.router.replies import REASONS, error_body
+from narwhal.router.replies import REASONS, error_body, retry_after
 from narwhal.router.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -332,9 +332,7 @@ class Exchange:
         self.drop()
         if connection is None:
             return
-        headers = b"x-request-id: %s\r\n" % self.request_id
-        if retry_after_s > 0:
-            headers += b"retry-after: %d\r\n" % max(round(retry_after_s + 0.499), 1)
+        headers = b"x-request-id: %s\r\n" % self.request_id + retry_after(retry_after_s)
         connection.respond(status, error_body(status, message, code=code), headers=headers)
 
     def abort(self, status: int, code: str, message: str, retry_after_s: float = 0.0) -> None:

@@ -11,9 +11,10 @@ import msgspec
 from narwhal.fleet.model import Fleet
 from narwhal.router.door import RefusedError, parse
 from narwhal.router.http import Connection, Incoming
-from narwhal.router.replies import error_body
+from narwhal.router.replies import error_body, retry_after
 from narwhal.router.routes import ROUTES
 from narwhal.router.state import ready
+from narwhal.router.syntax import BadRequestError
 from narwhal.router.tenants import DEFAULT, DeniedError, Keys
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Gateway:
         self.shell = shell
         self.model = model = fleet.model.name
         self.connections: set[Connection] = set()
+        self.buffered = 0
         self.keys = keys
         """Who may come in; replaced as a whole by a reload."""
         self.retune(fleet)
@@ -43,20 +45,54 @@ class Gateway:
         """Have a fleet file's limits for what arrives from now on."""
         serving = fleet.serving
         self.max_body, self.max_head = serving.max_body_bytes, serving.max_header_bytes
+        self.max_buffered = serving.max_buffered_bytes
         self._media_hosts = frozenset(host.lower() for host in serving.media_hosts)
+
+    def judge(self, method: bytes, path: str, headers: dict[bytes, bytes], length: int) -> None:
+        """Refuse a request whose body is not small by its head alone. Raises `BadRequestError`."""
+        tenant = self._tenant(path, headers)
+        route = ROUTES.get(path)
+        if route is None or method != b"POST":
+            return
+        least = 0 if route.light else max(length, 0)
+        refusal = self.shell.foresee(tenant, least, length if length >= 0 else self.max_body)
+        if refusal is not None:
+            lines = b"x-request-id: %s\r\n" % self._request_id(headers) + retry_after(refusal.retry_after_s)
+            raise BadRequestError(refusal.status, refusal.message, code=refusal.code, headers=lines)
+
+    def refused(self, code: str) -> None:
+        """Count a request that was refused before it was whole."""
+        counts = self.shell.metrics.refused_unread
+        counts[code] = counts.get(code, 0) + 1
+
+    def _tenant(self, path: str, headers: dict[bytes, bytes]) -> str:
+        """Whose request it is. Raises `DeniedError`."""
+        if path in _OPEN:
+            return DEFAULT
+        try:
+            return self.keys.tenant(headers.get(b"authorization"))
+        except DeniedError as denied:
+            code = str(denied.code)
+            self.shell.metrics.denied[code] = self.shell.metrics.denied.get(code, 0) + 1
+            raise
+
+    def _request_id(self, headers: dict[bytes, bytes]) -> bytes:
+        """The client's name for a request, or one of our own."""
+        given = headers.get(b"x-request-id", b"")
+        if given and _REQUEST_ID.fullmatch(given):
+            return given
+        self._count += 1
+        return b"%s-%x" % (self._prefix, self._count)
 
     def handle(self, connection: Connection, request: Incoming) -> None:
         """Answer one request."""
         path, method = request.path, request.method
-        tenant = DEFAULT
-        if path not in _OPEN:
-            try:
-                tenant = self.keys.tenant(request.headers.get(b"authorization"))
-            except DeniedError as denied:
-                self.shell.metrics.denied[denied.code] = self.shell.metrics.denied.get(denied.code, 0) + 1
-                body = error_body(denied.status, denied.message, code=denied.code)
-                connection.respond(denied.status, body, headers=denied.headers)
-                return
+        try:
+            tenant = self._tenant(path, request.headers)
+        except DeniedError as denied:
+            body = error_body(denied.status, denied.message, code=denied.code)
+            connection.respond(denied.status, body, headers=denied.headers)
+            return
         if path in ROUTES:
             if method == "POST":
                 self._generate(connection, request, tenant)
@@ -86,12 +122,9 @@ class Gateway:
             connection.respond(404, error_body(404, f"The model `{name}` does not exist.", param="model"))
 
     def _generate(self, connection: Connection, request: Incoming, tenant: str) -> None:
-        request_id = request.headers.get(b"x-request-id", b"")
-        if not request_id or not _REQUEST_ID.fullmatch(request_id):
-            self._count += 1
-            request_id = b"%s-%x" % (self._prefix, self._count)
+        request_id = self._request_id(request.headers)
         if self.shell.draining:
-            headers = b"retry-after: 1\r\nx-request-id: %s\r\n" % request_id
+            headers = retry_after(1.0) + b"x-request-id: %s\r\n" % request_id
             connection.respond(503, error_body(503, "the router is stopping", code="stopping"), headers=headers)
             return
         kind = request.headers.get(b"content-type", b"")

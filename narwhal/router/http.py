@@ -11,13 +11,16 @@ from typing import Any, Protocol
 import httptools
 import msgspec
 
-from narwhal.router.replies import error_body, head
+from narwhal.router.replies import error_body, head, retry_after
 from narwhal.router.syntax import ONCE, BadRequestError, check_head, split_target
 
 MAX_PIPELINED = 16
 """Requests that wait on one connection before it is closed; reading stops at half of them."""
 WAITING_BYTES = 65536
 """Bodies that wait on one connection before reading stops."""
+SMALL_BODY = 65536
+"""A body up to this size is read whatever its answer will be, so that the connection can be kept; others are judged by
+their request's head first."""
 HEAD_S = 20.0
 """How long a request's head may take to come, in seconds."""
 BODY_S = 300.0
@@ -50,10 +53,23 @@ class App(Protocol):
 
     max_body: int
     max_head: int
+    max_buffered: int
+    """Most bytes of bodies that all its connections may hold at a time."""
+    buffered: int
+    """Bytes of bodies that they hold now, from their arrival to the end of the answer."""
     connections: set["Connection"]
 
     def handle(self, connection: "Connection", request: Incoming) -> None:
         """Answer, now or later; exactly one answer a request."""
+
+    def judge(self, method: bytes, path: str, headers: dict[bytes, bytes], length: int) -> None:
+        """Refuse a request whose body is not small, before it is read. `length`: -1 when nobody knows it.
+
+        Raises `BadRequestError`.
+        """
+
+    def refused(self, code: str) -> None:
+        """A request was refused before it was whole."""
 
 
 class Serving(Protocol):
@@ -70,8 +86,9 @@ class Connection(asyncio.Protocol):
     """One client connection."""
 
     __slots__ = (
-        "_body", "_broken", "_busy", "_continue", "_head_size", "_headers", "_http10", "_idle_t", "_in_head",
-        "_max_head", "_method", "_no_body", "_parser", "_progress", "_reading", "_refusal", "_sent_t", "_unsent",
+        "_body", "_broken", "_busy", "_continue", "_head_size", "_headers", "_held", "_http10", "_idle_t", "_in_head",
+        "_max_head", "_method", "_no_body", "_parser", "_progress", "_reading", "_refusal", "_sent_t", "_served_size",
+        "_unsent",
         "_url", "_waiting", "_without_progress", "app", "closing", "http10", "keep_alive", "loop", "serving", "slow",
         "t0", "transport",
     )  # fmt: skip
@@ -92,7 +109,7 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._broken = False
         """Nothing more is read: the last request is here, or where the next would begin is unknown."""
-        self._refusal: tuple[int, bytes] | None = None
+        self._refusal: BadRequestError | None = None
         """What is answered after the requests that came before the broken one."""
         self._in_head = False
         self._continue = False
@@ -111,6 +128,10 @@ class Connection(asyncio.Protocol):
         self._method, self._url = b"", b""
         self._http10 = False
         self._body: bytes | bytearray = b""
+        self._held = 0
+        """Bytes of bodies that this connection holds, as the app counts them."""
+        self._served_size = 0
+        """Those of them that are the body of the request which is being served."""
 
     # Transport
 
@@ -124,6 +145,7 @@ class Connection(asyncio.Protocol):
         self.transport = self._parser = None  # the parser holds this connection: a cycle
         self.app.connections.discard(self)
         self._waiting.clear()
+        self._release(self._held)
         serving, self.serving = self.serving, None
         if serving is not None:
             serving.client_gone()
@@ -158,7 +180,7 @@ class Connection(asyncio.Protocol):
             return
         self._without_progress = 0 if self._progress else self._without_progress + len(data)
         if self._without_progress > self.app.max_head:
-            self._refuse(431, f"the request head is longer than {self.app.max_head} bytes")
+            self._refuse(BadRequestError(431, f"the request head is longer than {self.app.max_head} bytes"))
         elif self._waiting and self._reading and self.transport is not None and self._enough_wait():
             self._reading = False
             self.transport.pause_reading()
@@ -167,9 +189,9 @@ class Connection(asyncio.Protocol):
         if self._broken:  # the last request is here; what follows it is nobody's
             return
         if not isinstance(error, httptools.HttpParserCallbackError):
-            self._refuse(400, f"malformed HTTP: {error}")
+            self._refuse(BadRequestError(400, f"malformed HTTP: {error}"))
         elif isinstance(error.__context__, BadRequestError):
-            self._refuse(error.__context__.status, error.__context__.message)
+            self._refuse(error.__context__)
         else:
             raise error
 
@@ -212,8 +234,11 @@ class Connection(asyncio.Protocol):
         method, version = parser.get_method(), parser.get_http_version()
         if parser.should_upgrade():  # httptools would take its body for the other protocol
             raise BadRequestError(400, "protocol upgrades are not served")
-        check_head(method, version, headers, self.app.max_body)
+        length = check_head(method, version, headers, self.app.max_body)
         self._method, self._http10 = method, version == "1.0"
+        if length > SMALL_BODY or length < 0 or b"expect" in headers:
+            self.app.judge(method, split_target(self._url)[0], headers, length)
+            self._check_room(length)
         if b"expect" in headers:
             self._continue = version == "1.1"
             self._go_on()
@@ -227,14 +252,30 @@ class Connection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         """A part of the body."""
         self._progress = True
-        if len(self._body) + len(data) > self.app.max_body:
-            raise BadRequestError(413, f"the body is longer than {self.app.max_body} bytes")
+        app, size = self.app, len(data)
+        if len(self._body) + size > app.max_body:
+            raise BadRequestError(413, f"the body is longer than {app.max_body} bytes")
+        if app.buffered + size > app.max_buffered:
+            self._check_room(size)
+        app.buffered += size
+        self._held += size
         if not self._body:
             self._body = data
         elif isinstance(self._body, bytes):  # many small chunks must not cost an object each
             self._body = bytearray(self._body) + data
         else:
             self._body += data
+
+    def _check_room(self, size: int) -> None:
+        """Refuse a body that the memory for bodies has no room for."""
+        if self.app.buffered + size > self.app.max_buffered:
+            text = "the router holds as many bytes of requests as it may; try again"
+            raise BadRequestError(503, text, code="buffer_full", headers=retry_after(1.0))
+
+    def _release(self, size: int) -> None:
+        """Bodies of this size are needed no more."""
+        self.app.buffered -= size
+        self._held -= size
 
     def on_message_complete(self) -> None:
         """A request is whole: serve it, or let it wait for the one before."""
@@ -259,21 +300,26 @@ class Connection(asyncio.Protocol):
 
     def _serve(self, request: Incoming) -> None:
         self._busy = True
+        self._served_size = len(request.body)
         self.keep_alive = request.keep_alive and not self.closing
         self.http10 = request.http10
         self._no_body = request.method == "HEAD"
         self.app.handle(self, request)
 
-    def _refuse(self, status: int, message: str) -> None:
-        """Answer what is not HTTP, after the answers to what came before it, and close."""
-        self._broken, self._refusal = True, (status, error_body(status, message))
+    def _refuse(self, refusal: BadRequestError) -> None:
+        """Answer what is not HTTP or is not let in, after the answers to what came before it, and close."""
+        self._broken, self._refusal = True, refusal
+        self._release(len(self._body))
+        self._body = b""
+        self.app.refused(refusal.code or str(refusal.status))
         if not self._busy and self.transport is not None:
             self._say_refusal()
 
     def _say_refusal(self) -> None:
-        assert self._refusal is not None
-        status, body = self._refusal
-        self.transport.write(head(status, b"application/json", b"", len(body), False) + body)
+        refusal = self._refusal
+        assert refusal is not None
+        body = error_body(refusal.status, refusal.message, code=refusal.code)
+        self.transport.write(head(refusal.status, b"application/json", refusal.headers, len(body), False) + body)
         self._read_on()
         self._linger()
 
@@ -291,6 +337,8 @@ class Connection(asyncio.Protocol):
         self._busy = False
         if self.transport is None:
             return
+        self._release(self._served_size)
+        self._served_size = 0
         if not self.keep_alive or self.closing:
             self.transport.close()
             return
@@ -314,9 +362,7 @@ class Connection(asyncio.Protocol):
         transport = self.transport
         if transport.can_write_eof():
             transport.write_eof()
-            self.loop.call_later(LINGER_S, transport.close)
-        else:
-            transport.close()
+        self.loop.call_later(LINGER_S, transport.close)
 
     def check_time(self, now: float) -> None:
         """Close what came too slowly, has been idle for too long, or does not read its answer."""
@@ -325,7 +371,7 @@ class Connection(asyncio.Protocol):
         if self._busy or self._broken or self.transport is None:
             return
         if self.t0 and now - self.t0 > (HEAD_S if self._in_head else BODY_S):
-            self._refuse(408, "the request came too slowly")
+            self._refuse(BadRequestError(408, "the request came too slowly"))
         elif not self.t0 and now - self._idle_t > IDLE_S:
             self.transport.close()
 

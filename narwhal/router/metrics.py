@@ -53,6 +53,8 @@ class Metrics:
         self.decisions: dict[str, int] = {}
         self.reloads = {"applied": 0, "failed": 0}
         self.denied: dict[str, int] = {}
+        self.refused_unread: dict[str, int] = {}
+        """Requests that were refused before they were whole, by code."""
         self.tenants: dict[tuple[str, str], int] = {}
         """Requests that are over, by tenant and outcome, where tenants are declared."""
 
@@ -100,6 +102,12 @@ def _requests(metrics: Metrics) -> Iterable[Any]:
     for (outcome, code), number in sorted(metrics.outcomes.items()):
         ended.add_metric([outcome, code], number)
     yield ended
+    unread = CounterMetricFamily(
+        "narwhal_requests_refused_unread", "Requests refused before they were whole.", labels=["code"]
+    )
+    for code, number in sorted(metrics.refused_unread.items()):
+        unread.add_metric([code], number)
+    yield unread
     yield CounterMetricFamily("narwhal_tokens_generated", "Tokens that clients were sent.", value=metrics.tokens)
     for name, text, histogram in (
         ("narwhal_ttft_seconds", "Arrival at the router to the first token leaving it.", metrics.ttft),

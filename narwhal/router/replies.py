@@ -1,5 +1,6 @@
 """What the router itself answers with: response heads, and errors as OpenAI's clients read them."""
 
+import math
 from http import HTTPStatus
 
 import msgspec
@@ -17,6 +18,11 @@ def head(status: int, kind: bytes, headers: bytes, length: int, keep_alive: bool
         headers,
         b"" if keep_alive else b"connection: close\r\n",
     )
+
+
+def retry_after(seconds: float) -> bytes:
+    """The header line that says when to come again; none where waiting does not help (0)."""
+    return b"retry-after: %d\r\n" % max(math.ceil(seconds), 1) if seconds > 0 else b""
 
 
 def error_body(

@@ -11,6 +11,7 @@ import narwhal
 from narwhal.control import Control, Settings
 from narwhal.control import commands as c
 from narwhal.control import events as e
+from narwhal.control.admission import Refusal
 from narwhal.control.records import Decision
 from narwhal.control.snapshot import Cut, Snapshot
 from narwhal.engine.dialect import VllmDialect
@@ -176,6 +177,17 @@ class Shell:
                 parsed.priority,
             )
         )
+
+    def foresee(self, tenant: str, least_bytes: int, most_bytes: int) -> Refusal | None:
+        """The refusal that a request meets whatever its body says, of which only the size is known.
+
+        A byte is a token at the most. How many it is at the least is learnt from prompts, and taken by a quarter, so
+        that a body with more besides its prompt than others have is not refused for it.
+        """
+        if self.draining:
+            return Refusal("stopping", "the router is stopping", 1.0, 503)
+        least = int(least_bytes * self._tokens_per_byte / 4)
+        return self.control.foresee(self.now(), tenant, least, most_bytes)
 
     def learn_prompt(self, parsed: Parsed, prompt_tokens: int) -> None:
         """Correct the estimate of tokens for each byte of JSON with a prompt whose length is known now."""

@@ -12,15 +12,18 @@ _ABSOLUTE = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
 
 
 class BadRequestError(Exception):
-    """A request that is refused while it is read: the status and what is wrong."""
+    """A request that is refused while it is read: status, what is wrong, code, and lines for the answer's head."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, code: str | None = None, headers: bytes = b"") -> None:
         super().__init__(message)
-        self.status, self.message = status, message
+        self.status, self.message, self.code, self.headers = status, message, code, headers
 
 
-def check_head(method: bytes, version: str, headers: dict[bytes, bytes], max_body: int) -> None:
-    """Refuse what can be refused before the body. `version` is `1.1`, or what stands there instead."""
+def check_head(method: bytes, version: str, headers: dict[bytes, bytes], max_body: int) -> int:
+    """Refuse what can be refused before the body; returns the body's length, -1 when it comes in chunks.
+
+    `version` is `1.1`, or what stands there instead.
+    """
     if version not in ("1.0", "1.1"):
         raise BadRequestError(505, f"HTTP/{version} is not served")
     if method not in METHODS:
@@ -38,10 +41,12 @@ def check_head(method: bytes, version: str, headers: dict[bytes, bytes], max_bod
         b"content-length" in headers or encoding.strip().lower() != b"chunked" or version == "1.0"
     ):
         raise BadRequestError(400, "Transfer-Encoding other than chunked, together with Content-Length, or in HTTP/1.0")
-    if int(headers.get(b"content-length", b"0")) > max_body:
+    length = int(headers.get(b"content-length", b"0"))
+    if length > max_body:
         raise BadRequestError(413, f"the body is longer than {max_body} bytes")
     if b"expect" in headers and headers[b"expect"].strip().lower() != b"100-continue":
         raise BadRequestError(417, "only `Expect: 100-continue` is served")
+    return length if encoding is None else -1
 
 
 def split_target(url: bytes) -> tuple[str, str]:

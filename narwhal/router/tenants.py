@@ -15,6 +15,7 @@ from typing import NoReturn
 from narwhal.fleet.model import Secret, Tenant
 from narwhal.fleet.secrets import SecretError, read_secret
 from narwhal.router.errors import ServeError
+from narwhal.router.syntax import BadRequestError
 
 DEFAULT = "default"
 """The tenant of every request where the fleet file declares none."""
@@ -24,17 +25,8 @@ _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NOBODY: tuple[bytes, None] = (bytes(32), None)
 
 
-class DeniedError(Exception):
-    """A request that is refused for who sent it: status and the parts of an OpenAI error."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.code, self.message = status, code, message
-
-    @property
-    def headers(self) -> bytes:
-        """Header lines of the answer."""
-        return b"www-authenticate: Bearer\r\n" if self.status == 401 else b""
+class DeniedError(BadRequestError):
+    """A request that is refused for who sent it."""
 
 
 class Keys:
@@ -63,7 +55,8 @@ class Keys:
 
 
 def _deny(status: int, code: str, message: str) -> NoReturn:
-    raise DeniedError(status, code, message)
+    headers = b"www-authenticate: Bearer\r\n" if status == 401 else b""
+    raise DeniedError(status, message, code=code, headers=headers)
 
 
 def read_keys(tenants: Sequence[Tenant], model: str) -> Keys:

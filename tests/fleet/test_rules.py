@@ -70,6 +70,11 @@ MISTAKES = {
     "NW055": ("    prefill_s: 60", "    prefill_s: 601", "601"),
     "NW056": ("    first_token_s: 30", "    first_token_s: 1", "1\n    gap"),
     "NW057": ("[images.example.org]", "[https://images.example.org]", "https://images"),
+    "NW058": (
+        "  media_hosts: [images.example.org]",
+        "  media_hosts: [images.example.org]\n  max_buffered_bytes: 1048576",
+        "1048576",
+    ),
     "NW060": ("    evidence_span_s: 4", "    evidence_span_s: 2", "2\n    evidence_max"),
     "NW061": ("    shrink: 0.5", "    shrink: 1.0", "1.0\n    expand"),
     "NW062": ("    short_window_s: 3", "    short_window_s: 0.5", "1\n    short"),

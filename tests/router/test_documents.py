@@ -84,6 +84,7 @@ def test_each_line_is_what_its_schema_says(used: Router, file: str, schema: str)
 
 
 def test_the_catalogue_of_metrics_is_what_is_exported(used: Router) -> None:
+    assert used.send("POST", "/v1/completions", b"x" * 70_000)[0] == 413  # something that is refused unread
     page = used.send("GET", "/metrics", admin=True)[2].decode()
     exported = {
         (family.name + "_total" * (family.type == "counter"), family.type): {

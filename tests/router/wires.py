@@ -11,11 +11,13 @@ class Clock:
     def __init__(self) -> None:
         self.now = 100.0
         self.later: list[Any] = []
+        self.waits: list[float] = []
 
     def time(self) -> float:
         return self.now
 
     def call_later(self, seconds: float, action: Any) -> None:
+        self.waits.append(seconds)
         self.later.append(action)
 
 
@@ -63,10 +65,19 @@ class App:
 
     max_body = 100_000
     max_head = 1_000
+    max_buffered = 150_000
 
     def __init__(self) -> None:
         self.connections: set[Connection] = set()
         self.answers = True
+        self.buffered = 0
+        self.codes: list[str] = []
+
+    def judge(self, method: bytes, path: str, headers: dict[bytes, bytes], length: int) -> None:
+        """Lets every body come."""
+
+    def refused(self, code: str) -> None:
+        self.codes.append(code)
 
     def handle(self, connection: Connection, request: Incoming) -> None:
         if self.answers:

@@ -1,4 +1,4 @@
-"""NW050 to NW058: targets against profiles, deadlines, the handoff's lease."""
+"""NW050 to NW058: targets against profiles, deadlines, the handoff's lease, sizes."""
 
 from collections.abc import Iterator
 
@@ -147,6 +147,21 @@ def media_hosts_are_hosts(facts: Facts) -> Iterator[Hit]:
     for i, host in enumerate(facts.fleet.serving.media_hosts):
         if not host or any(c in host for c in "/:@? \t"):
             yield Hit(("serving", "media_hosts", i), f"{host!r} is not a host name", "a bare host name", host)
+
+
+@rule(
+    "NW058",
+    "no room for the largest body",
+    means="A body that `serving.max_body_bytes` allows would be refused whatever else the router holds.",
+    fix="Raise `serving.max_buffered_bytes` to several times `serving.max_body_bytes`, or lower that.",
+)
+def bodies_fit_the_memory_for_them(facts: Facts) -> Iterator[Hit]:
+    """`max_buffered_bytes` is no less than `max_body_bytes`."""
+    serving = facts.fleet.serving
+    room, largest = serving.max_buffered_bytes, serving.max_body_bytes
+    if room < largest:
+        text = f"max_buffered_bytes is {room}, and max_body_bytes is {largest}"
+        yield Hit(("serving", "max_buffered_bytes"), text, f"at least {largest}", room)
 
 
 def _ttft_targets(facts: Facts) -> Iterator[tuple[Path, float]]:
