@@ -39,7 +39,7 @@ def test_routes_and_methods(router: Router) -> None:
     assert (status, headers["allow"]) == (405, "POST")
     assert json.loads(body)["error"]["code"] == 405
     assert router.send("POST", "/v1/models", {})[1]["allow"].startswith("GET")
-    for path in ("/", "/v1/embeddings", "/narwhal/state", "/metrics"):
+    for path in ("/", "/v1/rerank", "/narwhal/state", "/metrics"):
         status, _, body = router.send("GET", path)
         assert (status, json.loads(body)["error"]["type"]) == (404, "NotFoundError")
 
