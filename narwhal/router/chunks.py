@@ -10,7 +10,8 @@ MAX_TRAILERS = 65536
 TAIL = 4096
 """Most bytes of a read that are kept to look for the usage in."""
 _USAGE = b'"usage":{'
-_CR, _LF = b"\r\n"
+_END_OF_EVENT = b"\n\n\r\n"
+"""How a chunk ends that holds whole events."""
 _DONE = b"data: [DONE]\n\n\r\n"
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?[ \t]*")
 _TRAILERS = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*\r\n)*")
@@ -28,7 +29,7 @@ class ChunkTracker:
     passed always ends at a chunk boundary, where an error event may follow. Nothing is decoded.
     """
 
-    __slots__ = ("_before", "_before_that", "_held", "_last", "_missing", "chunks", "done", "frames", "surplus")
+    __slots__ = ("_before", "_before_that", "_held", "_last", "_missing", "done", "frames", "surplus", "whole_events")
 
     def __init__(self) -> None:
         self._held: list[bytes] = []
@@ -38,8 +39,8 @@ class ChunkTracker:
         """The last chunk and its trailers are here."""
         self.surplus = False
         """Bytes came after the end."""
-        self.chunks = 0
-        """Whole chunks that have passed, the last one not counted."""
+        self.whole_events = True
+        """No event was split over chunks so far."""
         self.frames = 0
         """`data:` markers so far: frames, not tokens; the usage frame tells tokens."""
         self._before_that = self._before = self._last = b""
@@ -47,6 +48,15 @@ class ChunkTracker:
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes; returns the whole chunks that they complete. Raises `ChunkError`."""
+        size = len(data)
+        if not self._held and _STEPS.get(data[:_KEY]) == size <= TAIL and data.endswith(_END_OF_EVENT):
+            # one chunk, whole: as a stream's tokens come. The end of a body is in no table
+            self._before_that, self._before, self._last = self._before, self._last, data
+            self.frames += data.count(b"data: ")
+            return data
+        return self._feed(data)
+
+    def _feed(self, data: bytes) -> bytes:
         if self._held:
             self._held.append(data)
             self._missing -= len(data)
@@ -100,10 +110,11 @@ class ChunkTracker:
             if end > size:
                 self._missing = end - size
                 return position
-            if data[end - 2] != _CR or data[end - 1] != _LF:
-                raise ChunkError("a chunk is longer than its size says")
+            if data[end - 4 : end] != _END_OF_EVENT:
+                if data[end - 2 : end] != b"\r\n":
+                    raise ChunkError("a chunk is longer than its size says")
+                self.whole_events = False
             position = end
-            self.chunks += 1
         return position
 
     def _end(self, data: bytes, position: int, line_end: int) -> int:

@@ -5,44 +5,49 @@ first one. Nothing is decoded: a quote inside JSON text is escaped, so the names
 """
 
 import re
-from array import array
 
 from narwhal.router.chunks import Dechunker, dechunk
 
 _IDS = re.compile(rb'"token_ids": ?\[([0-9, ]+)\]')
 _PROMPT_IDS = re.compile(rb'"prompt_token_ids": ?\[[0-9, ]*\]')
-_END_OF_CHUNKED_EVENT = b"\n\n\r\n"
 
 
 class Delivered:
-    """The ids of a stream's tokens, four bytes each. Feed it whole chunks, framing included."""
+    """The ids of a stream's tokens. Feed it whole chunks, framing included.
 
-    __slots__ = ("_chunks", "_dechunker", "_part", "ids")
+    They are kept as the text that they came as, about seven bytes each: most streams end without anyone asking.
+    """
+
+    __slots__ = ("_dechunker", "_part", "_text")
 
     def __init__(self) -> None:
-        self.ids = array("I")
-        self._chunks = 0
+        self._text = bytearray()
+        """The ids, each with a comma after it."""
         self._dechunker: Dechunker | None = None
         """Set once an event was split over chunks: from there on the framing has to be taken off."""
         self._part = b""
         """The beginning of an event whose end has not come."""
 
-    def feed(self, data: bytes, chunks: int) -> None:
-        """Take the ids of the next chunks; with them, `chunks` have come, the last one of the body not counted."""
-        if self._dechunker is None:
-            new, self._chunks = chunks - self._chunks, chunks
-            if data.count(_END_OF_CHUNKED_EVENT) == new:  # whole events alone: framing can stand in none of them
-                self._take(data)
-                return
-            self._dechunker = Dechunker()
+    @property
+    def ids(self) -> list[int]:
+        """The ids so far."""
+        return list(map(int, self._text.split(b",")[:-1]))
+
+    def feed(self, data: bytes, whole_events: bool) -> None:
+        """Take the ids of the next chunks. `whole_events`: no event was split over chunks up to and with these."""
+        if self._dechunker is not None or not whole_events:
+            data = self._whole_events(data)
+        found = _IDS.findall(data)
+        if found:
+            self._text += b",".join(found) + b","
+
+    def _whole_events(self, data: bytes) -> bytes:
+        """The events that the next chunks complete, without framing."""
+        self._dechunker = self._dechunker or Dechunker()
         content = self._part + self._dechunker.feed(data)
         end = content.rfind(b"\n\n") + 1
         self._part = content[end:]
-        self._take(content[:end])
-
-    def _take(self, events: bytes) -> None:
-        for found in _IDS.findall(events):
-            self.ids.extend(map(int, found.split(b",")))
+        return content[:end]
 
 
 def without_prompt_ids(data: bytes, *, last: bool) -> bytes:

@@ -178,8 +178,8 @@ class Exchange:
             return
         self.frames = tracker.frames
         if self.delivered is not None:
-            self.delivered.feed(data, tracker.chunks)
-        if data.find(ERROR_EVENT) >= 0:
+            self.delivered.feed(data, tracker.whole_events)
+        if ERROR_EVENT in data:
             self._stream_error(data)
             return
         if self.visible:
@@ -281,10 +281,8 @@ class Exchange:
         """Tokens of a stream: from its usage frame, else its frames less those that hold no token."""
         told = _COMPLETION_TOKENS.search(usage)
         if told is None:
-            if self.delivered is not None and self.delivered.ids:
-                self.completion_tokens = len(self.delivered.ids)
-                return
-            self.completion_tokens = max(self.frames - self.parsed.role_frames - 1, 0)  # the last is `[DONE]`
+            ids = len(self.delivered.ids) if self.delivered is not None else 0
+            self.completion_tokens = ids or max(self.frames - self.parsed.role_frames - 1, 0)  # the last is `[DONE]`
             return
         self.completion_tokens = int(told.group(1))
         prompt = _PROMPT_TOKENS.search(usage)

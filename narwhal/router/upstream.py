@@ -260,10 +260,24 @@ class Upstream(asyncio.Protocol):
     # Reading
 
     def data_received(self, data: bytes) -> None:
-        """The hot path is a chunked body: relayed first, then followed."""
+        """The hot path is a chunked body that is relayed."""
         state = self._state
         if state == _CHUNKED:
-            self._chunked(data)
+            tracker = self.tracker
+            assert tracker is not None
+            try:
+                whole = tracker.feed(data)
+            except ChunkError as error:
+                self._broken(str(error))
+                return
+            if whole:
+                if self._collect is None and self.owner is not None:
+                    self.owner.answer_bytes(self, whole)
+                else:
+                    self._body(whole)
+            if tracker.done and self.owner is not None:
+                self._keep = self._keep and not tracker.surplus
+                self._finish(self._collected_body())
         elif state == _LENGTH:
             self._length(data)
         elif state == _HEAD:
@@ -317,28 +331,11 @@ class Upstream(asyncio.Protocol):
         elif length == -1:
             self._state, self.tracker = _CHUNKED, ChunkTracker()
             if rest:
-                self._chunked(rest)
+                self.data_received(rest)
         else:
             self._state, self._keep = _CLOSE, False
             if rest:
                 self._body(rest)
-
-    def _chunked(self, data: bytes) -> None:
-        tracker = self.tracker
-        assert tracker is not None
-        try:
-            whole = tracker.feed(data)
-        except ChunkError as error:
-            self._broken(str(error))
-            return
-        if whole:
-            if self._collect is None and self.owner is not None:
-                self.owner.answer_bytes(self, whole)
-            else:
-                self._body(whole)
-        if tracker.done and self.owner is not None:
-            self._keep = self._keep and not tracker.surplus
-            self._finish(self._collected_body())
 
     def _length(self, data: bytes) -> None:
         if len(data) > self._left:

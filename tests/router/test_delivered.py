@@ -59,16 +59,16 @@ def test_ids_are_right_however_chunks_and_reads_are_split(
     for read in pieces(body, read_cuts):
         whole = tracker.feed(read)
         if whole:
-            delivered.feed(whole, tracker.chunks)
+            delivered.feed(whole, tracker.whole_events)
     assert tracker.done
-    assert delivered.ids.tolist() == plain_ids(body) == [i for _, ids in events for i in ids]
+    assert delivered.ids == plain_ids(body) == [i for _, ids in events for i in ids]
 
 
 def test_whole_events_are_read_without_taking_the_framing_off() -> None:
     tracker, delivered = ChunkTracker(), Delivered()
     for document in documents([("a", [1]), ("b", [2, 3])], chat=False, prompt=[9]):
-        delivered.feed(tracker.feed(event(document)), tracker.chunks)
-    assert delivered.ids.tolist() == [1, 2, 3]
+        delivered.feed(tracker.feed(event(document)), tracker.whole_events)
+    assert delivered.ids == [1, 2, 3]
     assert delivered._dechunker is None
 
 

@@ -53,7 +53,7 @@ class Serving(Model):
     max_header_bytes: Annotated[int, Field(ge=1024)] = 65536
     """Largest request head, in bytes."""
     continuation: bool = False
-    """Ask engines for the ids of the tokens that they stream, and keep those that were delivered, four bytes each;
+    """Ask engines for the ids of the tokens that they stream, and keep those that were delivered, seven bytes each;
     events then carry `token_ids`, whether or not the client asked for them."""
     media_hosts: list[str] = Field(default_factory=list)
     """Hosts that a client's media URLs may name."""
