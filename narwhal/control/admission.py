@@ -128,11 +128,9 @@ def _leaving(pool: Pool, settings: Settings, demand: Demand, t: float) -> float:
 
 def refuse_late(pool: Pool, settings: Settings, t: float, request: Request) -> Refusal | None:
     """The refusal of a queued request that wakes, when what is left is too little for its own prefill."""
-    if settings.serving.admission == "open" or not _trusted(pool) or request.attempts:
-        return None
     limit = request.ttft_s * (1 + settings.serving.margin)
     price = t - request.arrived_t + request.cost_s + pool.handoff_s
-    if price <= limit:
+    if price <= limit or request.attempts or settings.serving.admission == "open" or not _trusted(pool):
         return None
     return Refusal(
         "queue",

@@ -6,7 +6,9 @@ Everything is kept up to date event by event, O(1) amortised; nothing here looks
 from array import array
 from bisect import bisect_left
 from heapq import heappop, heappush
+from itertools import accumulate, islice
 from math import sqrt
+from operator import mul
 from typing import NamedTuple
 
 from narwhal.control.state import Pool, Settings
@@ -30,19 +32,22 @@ class Sums(NamedTuple):
 
 
 class History:
-    """Values with their times, as running sums: one append for an event, one bisection for any span up to `keep_s`.
+    """Values with their times, as running sums: two appends for an event, one bisection for any span up to `keep_s`.
 
-    Forgotten entries are dropped many at a time. The sums begin anew then, so that no rounding error grows with
-    uptime: what the dropped ones had come to is taken off the others when they are read, and not at once.
+    What is new is summed up when somebody reads: all of it at once. Forgotten entries are dropped many at a time. The
+    sums begin anew then, so that no rounding error grows with uptime: what the dropped ones had come to is taken off
+    the others when they are read, and not at once.
     """
 
-    __slots__ = ("_bases", "_head", "_squares", "_squares_now", "_times", "_total_now", "_totals", "keep_s")
+    __slots__ = ("_bases", "_head", "_new", "_squares", "_squares_now", "_times", "_total_now", "_totals", "keep_s")
 
     def __init__(self, keep_s: float) -> None:
         self.keep_s = keep_s
         self._head = 0
         """First entry that is not forgotten; the one before it holds the sums up to there."""
         self._times = array("d", [NEVER])
+        self._new = array("d")
+        """The last values, which the sums do not hold yet."""
         self._totals = array("d", [0.0])
         self._squares = array("d", [0.0])
         self._total_now = 0.0
@@ -52,23 +57,33 @@ class History:
         """What is taken off the sums of entries before a place, in this order: (place, total, squares)."""
 
     def __len__(self) -> int:
+        self._sum_up()
         return len(self._times) - max(self._head, 1)
 
     def add(self, t: float, value: float) -> None:
         """Count something that happened at `t`, which does not lie before the last one."""
-        times, since_t = self._times, t - self.keep_s
-        times.append(t)
-        self._total_now += value
-        self._squares_now += value * value
-        self._totals.append(self._total_now)
-        self._squares.append(self._squares_now)
-        while times[self._head] < since_t:
-            self._head += 1
+        self._times.append(t)
+        new = self._new
+        new.append(value)
+        if len(new) >= COMPACT:
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        """Take what is new into the sums, and forget what is too old."""
+        new, times = self._new, self._times
+        if not new:
+            return
+        self._totals.extend(islice(accumulate(new, initial=self._total_now), 1, None))
+        self._squares.extend(islice(accumulate(map(mul, new, new), initial=self._squares_now), 1, None))
+        self._total_now, self._squares_now = self._totals[-1], self._squares[-1]
+        del new[:]
+        self._head = bisect_left(times, times[-1] - self.keep_s, self._head)
         if self._head > COMPACT:
             self._compact()
 
     def since(self, t: float) -> Sums:
         """Sums of what happened at `t` or later."""
+        self._sum_up()
         first = bisect_left(self._times, t, max(self._head, 1))
         events = len(self._times) - first
         if events <= 0:

@@ -63,12 +63,17 @@ class Lifecycle:
 
     def advance(self, t: float) -> list[AnyCommand]:
         """Something may be free: seats first, then engines for prompts, then room for what is held."""
-        commands = self.fill_seats(t) + self.dispatch(t)
-        while (request := self.pool.held.head()) is not None:
-            refusal = admission.refuse_held(self.pool, self.settings, self.demand, t, request)
+        pool = self.pool
+        commands = self.fill_seats(t) if pool.seats else []
+        if pool.queue:
+            commands += self.dispatch(t)
+        if not pool.held:
+            return commands
+        while (request := pool.held.head()) is not None:
+            refusal = admission.refuse_held(pool, self.settings, self.demand, t, request)
             if refusal is not None and refusal.code == "decode":
                 break
-            charges.release_held(self.pool, request, served=refusal is None)
+            charges.release_held(pool, request, served=refusal is None)
             if refusal is None:
                 commands += self._enqueue(request, t)
             else:
@@ -99,7 +104,9 @@ class Lifecycle:
             self.pool.seats.remove(request)
         request.phase = Phase.QUEUED
         charges.enqueue(self.pool, request, front=front)
-        commands = self.dispatch(t)
+        head = self.pool.queue.head()
+        # one that waits behind others need not be tried: they were when something last became free
+        commands = self.dispatch(t) if head is request or (head is not None and head.excluded) else []
         if request.phase is Phase.QUEUED and request.id in self.pool.requests:
             commands.append(self._wait(request, t))
         return commands
@@ -125,31 +132,33 @@ class Lifecycle:
         return commands
 
     def _place(self, request: Request, t: float) -> AnyCommand | None:
-        splits = placement.splits(self.pool, self.settings)
+        pool, settings = self.pool, self.settings
+        splits = True if pool.prefill and pool.decode else placement.splits(pool, settings)
         if splits is None:
             return None
         if request.excluded and all(e.id in request.excluded for e in self._eligible(request, splits)):
             return self._end_queued(
                 request, Refuse(request.id, 502, "upstream", "every engine that could serve it failed")
             )
-        late = admission.refuse_late(self.pool, self.settings, t, request)
+        late = admission.refuse_late(pool, settings, t, request)
         if late is not None:
             return self._end_queued(request, _refusal(request, late))
         if request.whole or not splits:
-            engine = placement.choose_whole(self.pool, self.settings, t, request)
+            engine = placement.choose_whole(pool, settings, t, request)
             return self._start_whole(request, engine, t) if engine else None
-        spare = placement.choose_overflow(self.pool, self.settings, t, request)
-        if spare is not None:
-            return self._start_whole(request, spare, t)
-        engine = placement.choose_prefill(self.pool, self.settings, t, request)
+        if settings.controller.projection.overflow:
+            spare = placement.choose_overflow(pool, settings, t, request)
+            if spare is not None:
+                return self._start_whole(request, spare, t)
+        engine = placement.choose_prefill(pool, settings, t, request)
         if engine is None:
             return None
-        if engine.fingerprint not in self.pool.decode_fingerprints:
+        if engine.fingerprint not in pool.decode_fingerprints:
             return self._start_whole(request, engine, t)  # a cohort of one serves both legs itself
-        charges.dequeue(self.pool, request, served=True)
+        charges.dequeue(pool, request, served=True)
         charges.charge_prefill(engine, request, t)
         request.phase = Phase.PREFILL
-        return StartPrefill(request.id, engine.id, _until(t, self.settings.serving.deadlines.prefill_s))
+        return StartPrefill(request.id, engine.id, _until(t, settings.serving.deadlines.prefill_s))
 
     def _eligible(self, request: Request, splits: bool) -> list[Engine]:
         return self.pool.prefill + self.pool.decode if request.whole or not splits else self.pool.prefill

@@ -25,7 +25,9 @@ def choose_prefill(pool: Pool, settings: Settings, t: float, request: Request) -
     in_flight, tokens = settings.serving.prefill_in_flight, request.prompt_tokens
     excluded, avoided = request.excluded, request.avoided
     for engine in pool.prefill:
-        if engine.id in excluded or not (len(engine.prefills) < in_flight or has_room(engine, settings, tokens)):
+        if len(engine.prefills) >= in_flight and not has_room(engine, settings, tokens):
+            continue
+        if engine.id in excluded:
             continue
         cost = (engine.id == avoided, engine.streams > 0, engine.backlog_s(t))
         if best is None or cost < best_cost:
@@ -85,12 +87,11 @@ def choose_whole(pool: Pool, settings: Settings, t: float, request: Request) -> 
 
 
 def choose_overflow(pool: Pool, settings: Settings, t: float, request: Request) -> Engine | None:
-    """The decode engine that takes a prompt which no prefill engine would answer in time (`projection.overflow`).
+    """The decode engine that takes a prompt which no prefill engine would answer in time, where the fleet lets it.
 
-    It then serves both phases: the emptiest one with room, if the rule lets it (`projection.overflows`).
+    `projection.overflow` is on, and both roles have engines. It then serves both phases: the emptiest one with room,
+    if the rule lets it (`projection.overflows`).
     """
-    if not settings.controller.projection.overflow or not pool.prefill:
-        return None
     waited_s = max(t - request.arrived_t, 0.0)
     best_s = waited_s + min(e.backlog_s(t) + e.prefill_s(request.prompt_tokens) for e in pool.prefill) + pool.handoff_s
     fits = [

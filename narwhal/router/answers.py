@@ -3,18 +3,32 @@
 import re
 from functools import lru_cache
 
-STATUS_LINE = len(b"http/1.1 200 ")
-"""Bytes of a head that tell its status."""
+SHORT = 1024
+"""Longest head that is remembered, in bytes."""
+_STATUS = re.compile(rb"http/1\.([01]) ([1-9][0-9][0-9])[ \r]")
 _FRAMING = re.compile(rb"\r\n(content-length|transfer-encoding|connection):[ \t]*([^\r\n]*)")
 
 
-@lru_cache(256)
-def status_line(line: bytes) -> tuple[int, bool]:
-    """The status that a lower-case head begins with, and whether HTTP/1.1 is spoken. Raises `ValueError`."""
-    found = re.match(rb"http/1\.([01]) ([1-9][0-9][0-9])[ \r]", line)
+def read_head(head: bytes) -> tuple[int, int, bool]:
+    """Status, length of the body and whether the connection stays, by a head with its last header's CRLF.
+
+    The length is in bytes, -1 for chunked, -2 for until the end. Raises `ValueError`.
+    """
+    # an engine's heads differ by length and second alone: most have just been read
+    return _read_short(head) if len(head) <= SHORT else _read(head)
+
+
+def _read(head: bytes) -> tuple[int, int, bool]:
+    head = head.lower()
+    found = _STATUS.match(head)
     if found is None:
         raise ValueError("no status line")
-    return int(found[2]), found[1] == b"1"
+    status = int(found[2])
+    length, close = framing(head, status)
+    return status, length, found[1] == b"1" and not close
+
+
+_read_short = lru_cache(256)(_read)
 
 
 def framing(head: bytes, status: int) -> tuple[int, bool]:

@@ -167,7 +167,7 @@ class Exchange:
         if self.up is old:
             self.up = new
 
-    def answer_head(self, up: Upstream, status: int, answer_head: bytes, length: int) -> bool:
+    def answer_head(self, up: Upstream, status: int, length: int) -> bool:
         """Relay a stream; collect everything else."""
         return self.leg != "prefill" and status == 200 and self.parsed.stream and length == -1
 

@@ -154,7 +154,12 @@ class Journal:
         full = self._event_bytes + len(line) >= self._max_event_bytes
         if full or event.t >= self._snapshot_t or (self._torn and not self.error):
             self._put_snapshot(event.t, new_file=full)
-        self._put_event(line)
+        pending = self._pending[EVENTS]
+        if len(pending) < MAX_PENDING:  # `_put_event`, spelled out: this runs for each event
+            self._event_bytes += len(line) + 1
+            pending.append(line)
+        else:
+            self._put_event(line)
 
     def _count_state(self, size: int) -> None:
         self._event_bytes += size

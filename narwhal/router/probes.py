@@ -19,7 +19,7 @@ class _Answer:
         self.future: asyncio.Future[tuple[int, bytes]] = loop.create_future()
         self.up: Upstream | None = None
 
-    def answer_head(self, up: Upstream, status: int, head: bytes, length: int) -> bool:
+    def answer_head(self, up: Upstream, status: int, length: int) -> bool:
         return False
 
     def answer_bytes(self, up: Upstream, data: bytes) -> None:

@@ -118,23 +118,23 @@ class Shell:
     def feed(self, event: e.AnyEvent) -> list[c.AnyCommand]:
         """Give control an event and carry out what it says. Events that arise meanwhile are taken in turn."""
         events = self._events
-        events.append(event)
         if self._feeding:
+            events.append(event)
             return []
         self._feeding = True
-        first: list[c.AnyCommand] | None = None
         try:
-            while events:
+            self.journal.event(event)
+            first = commands = self.control.handle(event)
+            while True:
+                for command in commands:
+                    self._do[type(command)](command)
+                if not events:
+                    return first
                 event = events.popleft()
                 self.journal.event(event)
                 commands = self.control.handle(event)
-                if first is None:
-                    first = commands
-                for command in commands:
-                    self._do[type(command)](command)
         finally:
             self._feeding = False
-        return first or []
 
     def _snapshot(self, t: float) -> StateLine:
         """What control knows now, for the journal: the cut is taken here, its thread makes the rest."""
@@ -166,17 +166,10 @@ class Shell:
             exchange.limit = self.limits.arm(self._number, "request", exchange.arrived_t + request_s)
         self.feed(
             e.RequestArrived(
-                now,
-                self._number,
-                tokens,
-                parsed.max_tokens,
-                parsed.whole,
-                tenant,
-                "",
-                exchange.arrived_t,
+                now, self._number, tokens, parsed.max_tokens, parsed.whole, tenant, "", exchange.arrived_t,
                 parsed.priority,
             )
-        )
+        )  # fmt: skip
 
     def foresee(self, tenant: str, least_bytes: int, most_bytes: int) -> Refusal | None:
         """The refusal that a request meets whatever its body says, of which only the size is known.
@@ -235,28 +228,12 @@ class Shell:
             key = (exchange.tenant, outcome)
             self.metrics.tenants[key] = self.metrics.tenants.get(key, 0) + 1
         self.journal.row(
-            RequestRow(
-                request=exchange.number,
-                id=exchange.request_id.decode("latin1"),
-                tenant=exchange.tenant,
-                arrived_t=arrived_t,
-                outcome=outcome,
-                code=code,
-                route=parsed.route,
-                stream=parsed.stream,
-                whole=parsed.whole,
-                prompt_tokens=exchange.prompt_tokens,
-                completion_tokens=tokens,
-                prefill_engine=exchange.prefill_engine,
-                decode_engine=exchange.decode_engine,
-                retries=exchange.attempts,
-                prefilled_s=prefilled_s,
-                ttft_s=ttft_s,
-                tpot_s=tpot_s,
-                total_s=last_t - arrived_t,
-                slo_met=met,
+            RequestRow(  # by place: names would cost as much as all else here
+                exchange.number, exchange.request_id.decode("latin1"), exchange.tenant, arrived_t, outcome, code,
+                parsed.route, parsed.stream, parsed.whole, exchange.prompt_tokens, tokens, exchange.prefill_engine,
+                exchange.decode_engine, exchange.attempts, prefilled_s, ttft_s, tpot_s, last_t - arrived_t, met,
             )
-        )
+        )  # fmt: skip
 
     def cancelled(self, exchange: Exchange) -> None:
         """The client left."""

@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any, Protocol
 
 from narwhal.control.events import FailureCause
-from narwhal.router.answers import STATUS_LINE, framing, status_line
+from narwhal.router.answers import read_head
 from narwhal.router.chunks import ChunkError, ChunkTracker, dechunk
 
 log = logging.getLogger("narwhal.router")
@@ -26,7 +26,7 @@ _IDLE, _HEAD, _LENGTH, _CHUNKED, _CLOSE = range(5)
 class Owner(Protocol):
     """Who asked: the exchange of one request."""
 
-    def answer_head(self, up: "Upstream", status: int, head: bytes, length: int) -> bool:
+    def answer_head(self, up: "Upstream", status: int, length: int) -> bool:
         """The head is here (`length` -1: chunked, -2: until the connection closes). True: relay; False: collect."""
 
     def answer_bytes(self, up: "Upstream", data: bytes) -> None:
@@ -298,10 +298,9 @@ class Upstream(asyncio.Protocol):
                 self._broken("the engine's head is too long")
             return
         self._buffer = b""
-        head, rest = buffer[: end + 2].lower(), buffer[end + 4 :]
+        rest = buffer[end + 4 :]
         try:
-            self.status, keep = status_line(head[:STATUS_LINE])
-            length, close = framing(head, self.status)
+            self.status, length, keep = read_head(buffer[: end + 2])
         except ValueError:
             self._broken("the engine's head is malformed")
             return
@@ -309,12 +308,12 @@ class Upstream(asyncio.Protocol):
             if rest:
                 self._head(rest)
             return
-        if close or not keep:
+        if not keep:
             self._keep = False
         owner = self.owner
         if owner is None:
             return
-        relay = owner.answer_head(self, self.status, head, length)
+        relay = owner.answer_head(self, self.status, length)
         if self.owner is None:  # the owner gave it up
             return
         self._collect = None if relay else []

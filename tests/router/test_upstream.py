@@ -28,7 +28,7 @@ class Asker:
     relayed: bytes = b""
     cause: str = ""
 
-    def answer_head(self, up: Upstream, status: int, head: bytes, length: int) -> bool:
+    def answer_head(self, up: Upstream, status: int, length: int) -> bool:
         self.status = status
         return self.relay
 
