@@ -81,6 +81,11 @@ class History:
         if self._head > COMPACT:
             self._compact()
 
+    def keep(self, keep_s: float) -> None:
+        """Remember another span from now on; what was too old for the one before is forgotten."""
+        self._sum_up()
+        self.keep_s = keep_s
+
     def since(self, t: float) -> Sums:
         """Sums of what happened at `t` or later."""
         self._sum_up()
@@ -145,7 +150,7 @@ class Flow:
         self._spans(settings)
         if self._longest_s() > self._history.keep_s:
             self._began_t = max(self._began_t, t - self._history.keep_s)
-        self._history.keep_s = self._longest_s()
+        self._history.keep(self._longest_s())
 
     def begin(self, t: float) -> None:
         """Note the first moment of observation: spans are not diluted by the time before."""
@@ -212,7 +217,7 @@ class Demand:
         t = self.now(t)
         for flow in (self.prefill, self.decode):
             flow.retune(self._settings, t)
-        self._entered.keep_s = max(FLOW_S, self._settings.controller.reactive.window_s)
+        self._entered.keep(max(FLOW_S, self._settings.controller.reactive.window_s))
 
     def now(self, t: float) -> float:
         """The time to count with: `t`, or the latest seen if that is later."""
