@@ -174,16 +174,19 @@ class _Writer:
         container = self._containers.get(kind)
         if container is not None:
             return container(value)
+        if STATE.get(kind.__name__) is kind:
+            return self._object(kind, value)
+        if RECORDS.get(kind.__name__) is kind:
+            return ["s", kind.__name__, value]
         if isinstance(value, BaseModel | Settings) or callable(value):
             return ["k"]
-        if kind.__name__ in RECORDS:
-            return ["s", kind.__name__, value]
+        raise TypeError(f"{kind.__module__}.{kind.__name__} is not known to be state of control")
+
+    def _object(self, kind: type, value: Any) -> list[Any]:
         number = self.numbers.get(id(value))
         if number is not None:
             return ["r", number]
         number = self.numbers[id(value)] = len(self.numbers)
-        if STATE.get(kind.__name__) is not kind:
-            raise TypeError(f"{kind.__module__}.{kind.__name__} is not known to be state of control")
         get = self._getters.get(kind)
         if get is None:
             names = self.fields[kind.__name__] = _names(kind, value)
@@ -198,7 +201,7 @@ class _Writer:
     def _dictionary(self, word: str, value: dict[Any, Any]) -> list[Any]:
         if type(next(iter(value.values()), None)) is not Request:
             return [word, *self._all(chain.from_iterable(value.items()))]
-        if not all(map(is_, map(self._requests.get, value), value.values())):
+        if value is not self._requests and not all(map(is_, map(self._requests.get, value), value.values())):
             raise TypeError("a request that is not known by its number")
         return ["n", word, *value]
 
