@@ -121,7 +121,7 @@ class Handovers:
             return Verdict("ok", "leg 1 answered"), await self._blame(producer, consumer, error)
         except EngineError as error:
             return Verdict("ok", "leg 1 answered"), Verdict("FAIL", str(error), "look at its log; check again")
-        return Verdict("ok", f"{len(tried)} handoffs named"), judge(producer, tried, len(self._body()["prompt"]))
+        return Verdict("ok", f"handoffs named: {len(tried)}"), judge(producer, tried, len(self._body()["prompt"]))
 
     async def _once(self, producer: EngineUrl, consumer: EngineUrl) -> Tried:
         body = self._body()
@@ -166,7 +166,7 @@ class Handovers:
         try:
             await ask(self.engines[engine], ROUTE, body, timeout_s=min(_LOOK_S, self.timeout_s))
         except EngineError as error:
-            return str(error)
+            return str(error).removeprefix(f"{engine}: ")
         return ""
 
 
@@ -242,7 +242,7 @@ def _produce(producer: str, outcomes: Sequence[Outcome]) -> CheckResult:
     legs = [one.handoff.leg1_s for outcome in outcomes for one in outcome.tried]
     reason = worst.reason
     if worst.status == "ok" and legs:
-        reason = f"{len(legs)} handoffs named, leg 1 took {statistics.median(legs) * 1e3:.3g} ms"
+        reason = f"handoffs named: {len(legs)}, leg 1 took {statistics.median(legs) * 1e3:.3g} ms"
     return CheckResult(
         name="produce",
         subject=producer,

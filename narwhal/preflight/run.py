@@ -76,6 +76,7 @@ class Run:
     """Engines that do not answer, and what they did."""
     facts: dict[str, EngineFacts] = field(default_factory=dict)
     profiles: dict[str, Profile] = field(default_factory=dict)
+    """Of each engine that has one whose curves are near their samples: by others nothing can be judged."""
 
     @property
     def engines(self) -> list[EngineUrl]:
@@ -130,7 +131,7 @@ class Run:
                 seen[engine] = Verdict("FAIL", str(error), "narwhal profile FLEET --fresh")
                 continue
             seen[engine] = judge_profile(profile, told.contract, now)
-            if profile is not None:
+            if profile is not None and seen[engine].status == "ok":
                 self.profiles[engine] = profile
         self._add("profile", seen)
 
@@ -186,6 +187,7 @@ class Run:
             return None
         fleet = self.wish.expanded.fleet
         longest = fleet.engines.max_model_len - 1
+        started_t = time.perf_counter()
         try:
             tokens, seconds = await self._handovers().long_handoff(slowest.pair, longest - TOKENS)
         except LegError as error:
@@ -193,7 +195,7 @@ class Run:
             self.keep(deadline_result("FAIL", said, "look at the logs of both; a longer --timeout"))
             return None
         found = first_token(slowest, tokens, seconds, fleet.serving.deadlines.first_token_s, longest)
-        self.keep(deadline_check(found))
+        self.keep(deadline_check(found).model_copy(update={"seconds": time.perf_counter() - started_t}))
         return found
 
     def _handovers(self) -> Handovers:
@@ -208,7 +210,7 @@ class Run:
 
     def _without_profile(self) -> dict[str, Verdict]:
         return {
-            engine: Verdict("SKIP", "it has no profile", "narwhal profile FLEET")
+            engine: Verdict("SKIP", "it has no profile to go by", "see the check profile")
             for engine in self.facts
             if engine not in self.profiles
         }
@@ -239,7 +241,7 @@ class Run:
                 name=name,
                 subject=subject,
                 status=seen.status,
-                reason=seen.reason,
+                reason=seen.reason.removeprefix(f"{subject}: "),
                 next_step=seen.next_step,
                 seconds=seconds,
             )
