@@ -44,11 +44,16 @@ def check(
     import uvloop
 
     from narwhal.preflight import Wish, preflight, save_preflight
+    from narwhal.profiling import EngineError
 
     expanded = opened_fleet(fleet)
     names = _names(only or [])
     profiles = expanded.profiles
-    document = uvloop.run(preflight(Wish(expanded, fleet, profiles, names, ring, repeats, timeout), progress().say))
+    wish = Wish(expanded, fleet, profiles, names, ring, repeats, timeout)
+    try:
+        document = uvloop.run(preflight(wish, progress().say))
+    except EngineError as error:
+        raise CommandError(Problem("engine", str(error), str(fleet))) from error
     path = save_preflight(out or fleet.parent / "evidence" / "preflight", document)
     problems = [
         Problem(one.name, f"{one.subject}: {one.reason}", str(fleet), hint=one.next_step or None)

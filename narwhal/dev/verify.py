@@ -11,7 +11,7 @@ import uvloop
 from narwhal.dev.ask import ask
 from narwhal.fleet import Expanded
 from narwhal.preflight import Handovers, Json, block_tokens, canary_body, local_answer, streamed_text, text_of
-from narwhal.profiling import EngineError, EngineUrl, directed_pairs
+from narwhal.profiling import EngineError, EngineUrl, directed_pairs, engine_urls
 
 _TEXT = "Narwhals turn with the tide, and the split turns with the traffic. " * 6
 _TIMEOUT_S = 60.0
@@ -38,8 +38,7 @@ def verify(expanded: Expanded, router_url: str) -> list[Check]:
         block = block_tokens(_get(engines[0].url, "/metrics"))
     except (OSError, ValueError) as error:
         return [Check(f"{engines[0].id} answers", False, str(error))]
-    urls = {engine.id: EngineUrl(engine.id, engine.url) for engine in engines}
-    checks = uvloop.run(_engines(urls, model, block))
+    checks = uvloop.run(_engines(engine_urls(expanded), model, block))
     return checks + _routed(router_url, engines[0].url, model, block)
 
 

@@ -33,6 +33,7 @@ from narwhal.profiling import (
     EngineFacts,
     EngineUrl,
     directed_pairs,
+    engine_urls,
     measure_decode,
     read_facts,
     sharing,
@@ -70,6 +71,8 @@ class Run:
     """A preflight while it is made."""
 
     wish: Wish
+    urls: Mapping[str, EngineUrl]
+    """How each engine is asked."""
     say: Say
     checks: list[CheckResult] = field(default_factory=list)
     down: dict[str, str] = field(default_factory=dict)
@@ -81,8 +84,7 @@ class Run:
     @property
     def engines(self) -> list[EngineUrl]:
         """Engines that answer so far."""
-        specs = self.wish.expanded.engines
-        return [EngineUrl(spec.id, spec.url) for spec in specs if spec.id not in self.down]
+        return [url for engine, url in self.urls.items() if engine not in self.down]
 
     def wants(self, *names: Name) -> bool:
         """Whether one of these checks is asked for."""
@@ -151,9 +153,10 @@ class Run:
         try:
             for requests in sorted({1, min(_BATCH, fleet.engines.max_num_seqs)}):
                 prompts = [prompt_of(length, draw) for _ in range(requests)]
-                engine = EngineUrl(spec.id, spec.url)
                 samples.append(
-                    await measure_decode(engine, fleet.model.name, prompts, _DECODE_TOKENS, self.wish.timeout_s)
+                    await measure_decode(
+                        self.urls[spec.id], fleet.model.name, prompts, _DECODE_TOKENS, self.wish.timeout_s
+                    )
                 )
         except EngineError as error:
             return Verdict("FAIL", str(error), f"look at the log of {spec.id}")
@@ -169,9 +172,8 @@ class Run:
 
     async def pairs(self) -> list[Outcome]:
         """Handoffs over the pairs, with the engines that answer."""
-        ids = [EngineUrl(spec.id, spec.url) for spec in self.wish.expanded.engines]
-        pairs = [(producer.id, consumer.id) for producer, consumer in directed_pairs(ids)]
-        outcomes = await self._handovers().run(pairs[: len(ids)] if self.wish.ring else pairs)
+        pairs = [(producer.id, consumer.id) for producer, consumer in directed_pairs(list(self.urls.values()))]
+        outcomes = await self._handovers().run(pairs[: len(self.urls)] if self.wish.ring else pairs)
         for row in pair_checks(outcomes):
             self.keep(row)
         if not outcomes:
@@ -199,10 +201,9 @@ class Run:
         return found
 
     def _handovers(self) -> Handovers:
-        urls = {spec.id: EngineUrl(spec.id, spec.url) for spec in self.wish.expanded.engines}
         model = self.wish.expanded.fleet.model.name
         return Handovers(
-            urls, model, self._block_tokens(), self.wish.timeout_s, self.wish.repeats, self.say, down=self.down
+            self.urls, model, self._block_tokens(), self.wish.timeout_s, self.wish.repeats, self.say, down=self.down
         )
 
     def _block_tokens(self) -> int:
@@ -255,10 +256,13 @@ class Run:
 
 
 async def preflight(wish: Wish, say: Say) -> Preflight:
-    """Check a running fleet. Raises `OSError` when the fleet file cannot be read."""
+    """Check a running fleet.
+
+    Raises `OSError` when the fleet file cannot be read, and `EngineError` when the engines' key or authority cannot.
+    """
     digest = hashlib.sha256(wish.file.read_bytes()).hexdigest()
     at, started_t = datetime.now(UTC), time.perf_counter()
-    run = Run(wish, say)
+    run = Run(wish, engine_urls(wish.expanded), say)
     await run.reach()
     await run.contract()
     run.profile()

@@ -5,6 +5,7 @@ from narwhal.profiling.client import Answer, Cause, EngineError, EngineUrl, ask
 from narwhal.profiling.facts import EngineFacts, engine_facts, read_facts, sharers
 from narwhal.profiling.fit import FitError
 from narwhal.profiling.fleet import Ask, has_profiles, profile_fleet, sharing
+from narwhal.profiling.reach import engine_urls
 from narwhal.profiling.store import engine_profile, save_profile, stored_profile
 from narwhal.profiling.sweep import directed_pairs, measure_decode
 
@@ -23,6 +24,7 @@ __all__ = [
     "directed_pairs",
     "engine_facts",
     "engine_profile",
+    "engine_urls",
     "has_profiles",
     "measure_decode",
     "profile_fleet",

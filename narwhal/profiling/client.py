@@ -4,7 +4,7 @@ import asyncio
 import re
 import ssl
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -34,8 +34,10 @@ class EngineUrl:
     id: str
     url: str
     """Base URL, without a trailing slash."""
-    api_key: str = ""
-    tls: ssl.SSLContext | None = None
+    api_key: str = field(default="", repr=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    server_name: str | None = None
+    """Name in its certificate; None: the host of its URL."""
 
 
 @dataclass(slots=True)
@@ -124,9 +126,12 @@ async def ask(engine: EngineUrl, path: str, body: dict[str, Any] | None = None, 
     streamed = bool(body and body.get("stream"))
     protocol = _Stream(_request(engine, parts.netloc, path, body), streamed=streamed)
     context = (engine.tls or ssl.create_default_context()) if parts.scheme == "https" else None
+    name = engine.server_name if context else None
     try:
         async with asyncio.timeout(timeout_s):
-            await asyncio.get_running_loop().create_connection(lambda: protocol, host, port, ssl=context)
+            await asyncio.get_running_loop().create_connection(
+                lambda: protocol, host, port, ssl=context, server_hostname=name
+            )
             answer = await protocol.future
     except TimeoutError:
         raise EngineError(f"{engine.id}: no whole answer on {path} within {timeout_s:g} s", "timeout") from None

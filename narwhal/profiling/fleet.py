@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from narwhal.fleet import EngineSpec, Expanded, load_profile
@@ -12,6 +12,7 @@ from narwhal.profiling.client import EngineError, EngineUrl
 from narwhal.profiling.facts import EngineFacts, read_facts
 from narwhal.profiling.fit import fit_decode
 from narwhal.profiling.plan import plan_sweep
+from narwhal.profiling.reach import engine_urls
 from narwhal.profiling.samples import DecodeSample, Sample, SampleFile
 from narwhal.profiling.store import samples_path, stored_profile
 from narwhal.profiling.sweep import Say, Sweep, directed_pairs
@@ -34,14 +35,13 @@ class Ask:
     """Forget the samples that are there."""
     neighbours_idle: bool = False
     handoffs: bool = True
-    keys: dict[str, EngineUrl] = field(default_factory=dict)
 
 
 async def profile_fleet(ask: Ask, say: Say) -> list[Built]:
     """Sweep, fit, and return one profile for each contract. Raises `EngineError` and `FitError`."""
     expanded = ask.expanded
     chosen = [spec for spec in expanded.engines if not ask.engines or spec.id in ask.engines]
-    urls = {spec.id: ask.keys.get(spec.id, EngineUrl(spec.id, spec.url)) for spec in expanded.engines}
+    urls = engine_urls(expanded)
     facts = await asyncio.gather(*(read_facts(expanded, spec, urls[spec.id]) for spec in chosen))
     busy = [f"{f.engine} has {f.running}" for f in facts if f.running]
     if busy:
@@ -58,7 +58,8 @@ async def profile_fleet(ask: Ask, say: Say) -> list[Built]:
 
 async def has_profiles(expanded: Expanded, folder: Path) -> bool:
     """Whether every engine has a measured profile of the contract that it runs with. Raises `EngineError`."""
-    known = [read_facts(expanded, spec, EngineUrl(spec.id, spec.url)) for spec in expanded.engines]
+    urls = engine_urls(expanded)
+    known = [read_facts(expanded, spec, urls[spec.id]) for spec in expanded.engines]
     facts = await asyncio.gather(*known)
     return all(stored_profile(folder, f.contract) is not None for f in facts)
 

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from narwhal.fleet import EngineSpec, Expanded
 from narwhal.fleet.secrets import SecretError, read_secret
+from narwhal.fleet.trust import TrustError, engine_context
 from narwhal.router.errors import ServeError
-from narwhal.router.tls import CertificateError, engine_context
 from narwhal.router.upstream import Pool
 
 
@@ -38,5 +38,5 @@ def engine_reach(expanded: Expanded) -> Reach:
     try:
         key = read_secret(engines.api_key, "engines.api_key", os.environ) if engines.api_key else ""
         return Reach(key, engine_context(engines.tls) if any_tls else None, name)
-    except (SecretError, CertificateError) as error:
+    except (SecretError, TrustError) as error:
         raise ServeError(str(error)) from None

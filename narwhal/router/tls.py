@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from narwhal.fleet.model import EngineTls, Tls
+from narwhal.fleet.model import Tls
 from narwhal.fleet.secrets import SecretError, require_private
+from narwhal.fleet.trust import ALPN
 
 log = logging.getLogger("narwhal.router")
-ALPN = ["http/1.1"]
-"""HTTP/2 is a front proxy's."""
 
 
 class CertificateError(Exception):
@@ -110,19 +109,6 @@ def _stamp(tls: Tls) -> tuple[object, ...]:
         except OSError:
             stamps.append(None)
     return tuple(stamps)
-
-
-def engine_context(tls: EngineTls | None) -> ssl.SSLContext:
-    """How engines are verified: by their own authority, or the system's. Raises `CertificateError`."""
-    ca = None if tls is None else tls.ca
-    try:
-        context = ssl.create_default_context(cafile=ca)
-    except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise CertificateError(f"engines.tls.ca: cannot use {ca} as a certificate authority: {said}") from None
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(ALPN)
-    return context
 
 
 def _expiry(pem: str) -> datetime:
