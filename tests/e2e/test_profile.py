@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from narwhal.engine import simulated_argv
+from narwhal.engine.launch import simulated_argv
 from narwhal.fleet import Profile, load_profile, open_fleet
 from tests.e2e.commands import narwhal
 from tests.e2e.routers import answers
