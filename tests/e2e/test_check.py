@@ -16,8 +16,10 @@ import pytest
 from narwhal.documents import problems
 from narwhal.engine.launch import simulated_argv
 from narwhal.fleet import Expanded, open_fleet
+from narwhal.profiling import save_profile
 from tests.e2e.commands import narwhal
 from tests.e2e.routers import answers
+from tests.preflight.profiles import measured_profile
 from tests.router.harness import eventually, write_fleet
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -120,6 +122,25 @@ def test_a_ring_hands_over_as_often_as_asked_and_leaves_the_rest_out(fleet: Flee
         ("local/2", "local/0", 2),
     ]
     assert {one["name"] for one in document["checks"]} == {"reach", "consume"}
+
+
+def test_with_a_profile_pace_and_promises_are_judged(fleet: Fleet) -> None:
+    contract = fleet.check("--only", "contract")["data"]["preflight"]["contracts"]["local/0"]
+    profile = measured_profile().model_copy(update={"contract": contract})
+    folder = fleet.file.parent / "profiles"
+    path = save_profile(folder, profile)
+    try:
+        result = fleet.check("--only", "profile", "--only", "pace", "--only", "slo", "--timeout", "60")
+    finally:
+        path.unlink()
+    checks = {(one["name"], one["subject"]): one for one in result["data"]["preflight"]["checks"]}
+    for engine in IDS:
+        assert checks["profile", engine]["status"] == "ok"
+        assert checks["slo", engine]["status"] == "ok"
+        pace = checks["pace", engine]  # how fast a busy machine is, is not asserted
+        assert pace["status"] != "SKIP"
+        assert "batch 1: " in pace["reason"]
+        assert "batch 4: " in pace["reason"]
 
 
 def test_a_check_that_is_not_known_is_refused(fleet: Fleet) -> None:

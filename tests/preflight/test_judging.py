@@ -1,12 +1,8 @@
 """What each check says of what engines told: with answers made up for the purpose, no socket."""
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 
-from narwhal.fleet import Profile, load_profile
 from narwhal.fleet.model import Slo
-from narwhal.fleet.profile import FitQuality, Measured
 from narwhal.preflight.canary import Handoff, Moved
 from narwhal.preflight.deadline import Slowest, deadline_check, first_token, slowest_pair
 from narwhal.preflight.document import CheckResult, Status, verdict
@@ -14,25 +10,9 @@ from narwhal.preflight.engines import ModelTold, judge_contracts, judge_models, 
 from narwhal.preflight.pairs import Outcome, Tried, Verdict, common_cause, judge, pair_checks
 from narwhal.preflight.speed import judge_pace, judge_profile, judge_slo
 from narwhal.profiling import EngineFacts
+from tests.preflight.profiles import NOW, measured_profile
 
-NOW = datetime(2026, 11, 30, tzinfo=UTC)
 GENERATION = "narwhal.gen.00000000-0000-4000-8000-000000000000"
-
-
-def measured_profile(neighbours: str = "none", error: float = 0.02) -> Profile:
-    """The demo curves, as if measured a day ago."""
-    fit = FitQuality(samples=9, mean_error=error, largest_error=error, left_out_error=error, domain={})
-    measured = Measured.model_validate(
-        {
-            "at": (NOW - timedelta(days=1)).isoformat(),
-            "version": "0.32.0",
-            "engines": ["a"],
-            "neighbours": neighbours,
-            "prefill": fit,
-            "decode": fit,
-        }
-    )
-    return load_profile("demo").model_copy(update={"measured": measured})
 
 
 def facts(engine: str, contract: str, **terms: object) -> EngineFacts:
