@@ -49,7 +49,7 @@ def test_a_queue_is_bounded_in_length_and_in_time(tmp_path: Path, engines: list[
         assert int(headers["retry-after"]) >= 1
         sockets.pop().close()  # a client that leaves the queue
         eventually(lambda: router.state()["queue"]["requests"] == 1, "its place")
-        assert len(engines[0].generations) == IN_FLIGHT
+        eventually(lambda: len(engines[0].generations) == IN_FLIGHT, "all that it is given")
         waited = read_until(sockets[-1], b"}}")
         assert waited.startswith(b"HTTP/1.1 503 ")
         assert b'"queue_timeout"' in waited
