@@ -39,7 +39,16 @@ def price_s(pool: Pool, t: float, request: Request) -> float:
         backlog = (ahead.cost_s + sum([engine.backlog_s(t) for engine in engines])) / len(engines)
     else:
         backlog = min([engine.backlog_s(t) for engine in engines])
-    return max(t - request.arrived_t, 0.0) + backlog + request.cost_s + pool.handoff_s
+    return max(t - request.arrived_t, 0.0) + backlog + request.cost_s + _handoff_s(pool, request)
+
+
+def _handoff_s(pool: Pool, request: Request) -> float:
+    """The measured handoff; 0 for a request that is the only one.
+
+    A mean above the target refuses everyone, and nobody would be left to tell that it is over: one at a time may try.
+    """
+    requests = pool.requests
+    return pool.handoff_s if len(requests) > 1 or (requests and request.id not in requests) else 0.0
 
 
 def refuse(pool: Pool, settings: Settings, demand: Demand, t: float, request: Request) -> Refusal | None:
@@ -74,7 +83,7 @@ def foresee(pool: Pool, settings: Settings, t: float, share: Share, least: int, 
     if engine is None or settings.serving.admission == "open" or not _trusted(pool):
         return None
     request.cost_s, request.ttft_s = engine.prefill_s(request.prompt_tokens), settings.slo.ttft_for(most)
-    return _refuse_prompt(pool, settings, request)
+    return _refuse_prompt(settings, request)
 
 
 def may_hold(
@@ -129,7 +138,7 @@ def _leaving(pool: Pool, settings: Settings, demand: Demand, t: float) -> float:
 def refuse_late(pool: Pool, settings: Settings, t: float, request: Request) -> Refusal | None:
     """The refusal of a queued request that wakes, when what is left is too little for its own prefill."""
     limit = request.ttft_s * (1 + settings.serving.margin)
-    price = t - request.arrived_t + request.cost_s + pool.handoff_s
+    price = t - request.arrived_t + request.cost_s + _handoff_s(pool, request)
     if price <= limit or request.attempts or settings.serving.admission == "open" or not _trusted(pool):
         return None
     return Refusal(
@@ -164,20 +173,16 @@ def _trusted(pool: Pool) -> bool:
     return True
 
 
-def _refuse_prompt(pool: Pool, settings: Settings, request: Request) -> Refusal | None:
+def _refuse_prompt(settings: Settings, request: Request) -> Refusal | None:
     limit = request.ttft_s * (1 + settings.serving.margin)
-    alone = request.cost_s + pool.handoff_s
-    if alone > limit:
-        return Refusal(
-            "prompt",
-            f"a prompt of {request.prompt_tokens} tokens takes {alone:.2f} s, the limit is {limit:.2f} s",
-            0.0,
-        )
-    return None
+    if request.cost_s <= limit:
+        return None
+    text = f"a prompt of {request.prompt_tokens} tokens takes {request.cost_s:.2f} s, the limit is {limit:.2f} s"
+    return Refusal("prompt", text, 0.0)
 
 
 def _refuse_ttft(pool: Pool, settings: Settings, t: float, request: Request) -> Refusal | None:
-    alone = _refuse_prompt(pool, settings, request)
+    alone = _refuse_prompt(settings, request)
     if alone is not None:
         return alone
     limit = request.ttft_s * (1 + settings.serving.margin)

@@ -63,7 +63,8 @@ def test_the_measured_handoff_is_part_of_the_price() -> None:
         driver.prefilled(number)
         driver.feed(FirstToken(driver.t + 1.5, number))
         driver.feed(RequestFinished(driver.t, number, 1))
-    assert only(driver.arrive(100, 1000), Refuse).code == "prompt"
+    only(driver.arrive(99, 10), StartPrefill)
+    assert only(driver.arrive(100, 1000), Refuse).code == "queue"
 
 
 def test_an_unmeasured_engine_admits_openly() -> None:
@@ -72,3 +73,22 @@ def test_an_unmeasured_engine_admits_openly() -> None:
     only(driver.arrive(1, 2500), StartPrefill)
     only(driver.arrive(2, 2500), StartPrefill)
     only(driver.arrive(3, 2500), Wait)
+
+
+def test_a_handoff_above_the_target_is_measured_anew_by_one_request_at_a_time() -> None:
+    fleet = Driver("pd", serving=PREDICTIVE)
+    fleet.pool.handoff_s = 60.0  # engines stood still for a while
+    number, served = 0, 0
+    while fleet.pool.handoff_s > 2.0:  # with two prompts of 0.1 s the limit is 2.2 s
+        assert number < 200
+        only(fleet.arrive(number, t=fleet.t + 1), StartPrefill)
+        refusal = only(fleet.arrive(number + 1), Refuse)
+        assert (refusal.code, refusal.status) == ("queue", 429)
+        assert refusal.retry_after_s > 0
+        fleet.prefilled(number)
+        fleet.feed(FirstToken(fleet.t + 0.1, number))
+        fleet.feed(RequestFinished(fleet.t, number, 5))
+        number, served = number + 2, served + 1
+    assert served > 10
+    only(fleet.arrive(number), StartPrefill)
+    only(fleet.arrive(number + 1), StartPrefill)
