@@ -64,12 +64,8 @@ class Lifecycle:
     def advance(self, t: float) -> list[AnyCommand]:
         """Something may be free: seats first, then engines for prompts, then room for what is held."""
         pool = self.pool
-        commands = self.fill_seats(t) if pool.seats else []
-        if pool.queue:
-            commands += self.dispatch(t)
-        if not pool.held:
-            return commands
-        while (request := pool.held.head()) is not None:
+        commands = (self.fill_seats(t) if pool.seats else []) + (self.dispatch(t) if pool.queue else [])
+        while pool.held and (request := pool.held.head()) is not None:
             refusal = admission.refuse_held(pool, self.settings, self.demand, t, request)
             if refusal is not None and refusal.code == "decode":
                 break
@@ -114,8 +110,6 @@ class Lifecycle:
     def dispatch(self, t: float) -> list[AnyCommand]:
         """Place waiting prompts, in the queue's order, while an engine has room for the next."""
         queue = self.pool.queue
-        if not queue:
-            return []
         commands: list[AnyCommand] = []
         set_aside: list[Request] = []  # retried requests whose remaining engines are busy do not block the others
         while (request := queue.head()) is not None:
@@ -226,8 +220,6 @@ class Lifecycle:
     def fill_seats(self, t: float) -> list[AnyCommand]:
         """Start leg 2 of handoffs that wait, in their queue's order, while there are seats."""
         seats = self.pool.seats
-        if not seats:
-            return []
         commands: list[AnyCommand] = []
         while (request := seats.head()) is not None:
             started = self._seat(request, t)
