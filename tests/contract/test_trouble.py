@@ -105,14 +105,26 @@ def test_sigterm_lets_streams_end_and_takes_nothing_new(
         stream.first_token()
         victim.process.send_signal(signal.SIGTERM)
         victim.eventually(lambda: refuses(victim, fresh_prompt(5)))
-        assert victim.send("/health").status == 200
+        assert health(victim) in (200, GONE)
         assert stream.tokens() == right
     assert victim.process.wait(timeout=PATIENCE_S) == 0
+
+
+GONE = 0
+"""On a quick machine the stream, and then the engine, has ended before anybody asks."""
+
+
+def health(engine: Engine) -> int:
+    """The status of /health; `GONE` when nobody listens any more."""
+    try:
+        return engine.send("/health").status
+    except ConnectionError:
+        return GONE
 
 
 def refuses(engine: Engine, prompt: list[int]) -> bool:
     """Whether an engine that was told to end takes nothing new: it answers 500, or (vLLM, while it drains) never."""
     try:
         return engine.send("/v1/completions", {"prompt": prompt, "max_tokens": 1}, timeout_s=5).status == 500
-    except TimeoutError:
+    except (TimeoutError, ConnectionError):
         return True
