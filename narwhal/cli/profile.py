@@ -33,8 +33,9 @@ def profile(
         float, typer.Option(min=0.001, help="Mean error in sample above which a curve is refused, as a share.")
     ] = 0.10,
     max_left_out: Annotated[
-        float, typer.Option(min=0.001, help="The same for samples that the curve was not fitted to.")
-    ] = 0.20,
+        float | None,
+        typer.Option(min=0.001, help="The same for cells left out of the fit; default: 0.2, with --short 0.5."),
+    ] = None,
 ) -> Result:
     """Measure prefill, decode and handoffs of running, idle engines, and write a profile for each contract.
 
@@ -60,7 +61,8 @@ def profile(
         raise CommandError(Problem("engine", str(error), str(fleet), hint=hint), status="failed") from error
     except FitError as error:
         raise CommandError(Problem("fit", str(error), hint="leave out --short"), status="findings") from error
-    return _result(built, folder, Limits(max_error, max_left_out))
+    # with five lengths, a curve without one of them is an extrapolation over a factor of four
+    return _result(built, folder, Limits(max_error, max_left_out or (0.5 if short else 0.2)))
 
 
 def _run(ask: Any) -> "list[Built]":
@@ -88,7 +90,13 @@ def _result(built: "list[Built]", folder: Path, limits: "Limits") -> Result:
         lines += _summary(one)
         for curve, why in refusals:
             lines += ["", curve.picture()]
-            problems.append(Problem("fit", why, hint="measure again on an idle machine (--fresh), or --max-error"))
+            problems.append(
+                Problem(
+                    "fit",
+                    why,
+                    hint="measure again on an idle machine (--fresh), or allow more: --max-error, --max-left-out",
+                )
+            )
         if not refusals:
             artifacts.append(str(save_profile(folder, one.profile)))
             lines.append(f"written to {artifacts[-1]}")

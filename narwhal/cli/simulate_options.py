@@ -32,10 +32,13 @@ BodiesOption = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Folder of the Azure 2023 files to draw code and conv from.")
 ]
 RateOption = Annotated[
-    float | None, typer.Option(min=0.001, help="Requests per second; default: the trace's, else 70 % of what fits.")
+    float | None,
+    typer.Option(min=0.001, max=1e5, help="Requests per second; default: the trace's, else 70 % of what fits."),
 ]
-SecondsOption = Annotated[float | None, typer.Option(min=40, help="Length; default: the whole trace, else 600.")]
-CompressOption = Annotated[float, typer.Option(min=0.001, help="Run the trace this many times as fast.")]
+SecondsOption = Annotated[
+    float | None, typer.Option(min=40, max=1e6, help="Length; default: the whole trace, else 600.")
+]
+CompressOption = Annotated[float, typer.Option(min=0.001, max=1e6, help="Run the trace this many times as fast.")]
 SeedsOption = Annotated[str, typer.Option(metavar="NUMBERS", help="Seeds, separated by commas.")]
 GoodputOption = Annotated[
     bool, typer.Option("--goodput", help="Also search the highest rate at which 90 % meet both targets.")

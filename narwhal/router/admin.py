@@ -22,11 +22,17 @@ from narwhal.router.tokens import Caller
 if TYPE_CHECKING:
     from narwhal.router.shell import Shell
 
+_REASON_CHARACTERS = 200
 log = logging.getLogger("narwhal.router")
 
 
 class _Hold(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = ""
+
+
+def _plain(text: str) -> str:
+    """A text that is shown in other operators' terminals: printable, and no longer than a line or two."""
+    return "".join(c if c.isprintable() else " " for c in text[:_REASON_CHARACTERS])
 
 
 class _Nothing(msgspec.Struct, forbid_unknown_fields=True):
@@ -108,7 +114,7 @@ class Admin:
             "/narwhal/decisions": self._decisions,
         }
         self._posts: dict[str, tuple[Any, Callable[[Any], e.AnyEvent] | None]] = {
-            "/narwhal/hold": (_Hold, lambda b: e.HoldSet(shell.now(), True, b.reason)),
+            "/narwhal/hold": (_Hold, lambda b: e.HoldSet(shell.now(), True, _plain(b.reason))),
             "/narwhal/unhold": (_Nothing, lambda b: e.HoldSet(shell.now(), False)),
             "/narwhal/move": (_Move, lambda b: e.MoveRequested(shell.now(), b.engine, b.role)),
             "/narwhal/swap": (_Swap, lambda b: e.SwapRequested(shell.now(), b.a, b.b)),

@@ -25,6 +25,18 @@ def test_the_client_listener_knows_nothing_of_it(router: Router, path: str) -> N
     assert router.send("POST", path, {})[0] == 404
 
 
+def test_a_reason_cannot_write_to_other_terminals(router: Router) -> None:
+    sent = "a\x1b[31mb\nc" + "d" * 500
+    assert router.send("POST", "/narwhal/hold", {"reason": sent}, admin=True)[0] == 200
+    try:
+        shown = router.state()["hold"]["reason"]
+        assert shown.isprintable()
+        assert shown.startswith("a [31mb cd")
+        assert len(shown) == 200
+    finally:
+        router.send("POST", "/narwhal/unhold", {}, admin=True)
+
+
 def test_a_hold_is_set_shown_and_ended(router: Router) -> None:
     assert router.send("POST", "/narwhal/hold", {"reason": "maintenance"}, admin=True)[0] == 200
     try:
