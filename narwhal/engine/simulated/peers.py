@@ -275,6 +275,7 @@ class _Link:
         self._on_lost = on_lost
         self._number = 0
         self._fetches: dict[int, asyncio.Future[bytes]] = {}
+        self._broken: PeerError | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -290,7 +291,9 @@ class _Link:
         self.channel.send(self._hello)
 
     async def fetch(self, blocks: list[int]) -> bytes:
-        """The bytes of blocks. Raises `PeerError` when the connection breaks."""
+        """The bytes of blocks. Raises `PeerError` when the connection breaks, or broke before."""
+        if self._broken is not None:  # since the greeting: nobody would ever answer
+            raise self._broken
         self._number = number = self._number + 1
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._fetches[number] = future
@@ -318,6 +321,7 @@ class _Link:
         self._on_lost(self)
 
     def _fail(self, error: PeerError) -> None:
+        self._broken = error
         if not self.ready.done():
             self.ready.set_exception(error)
         for future in self._fetches.values():
