@@ -16,7 +16,6 @@ from narwhal.router.http import Connection, Incoming
 from narwhal.router.metrics import Collector
 from narwhal.router.reload import Reload
 from narwhal.router.replies import error_body
-from narwhal.router.state import ready
 from narwhal.router.tokens import Caller
 
 if TYPE_CHECKING:
@@ -150,7 +149,8 @@ class Admin:
             self._post(connection, request, caller)
 
     def _ready(self, connection: Connection, request: Incoming) -> None:
-        reason = "stopping" if self.shell.draining else ready(self.shell)
+        refusing = self.shell.refusing
+        reason = self.shell.unready() if refusing is None else refusing.code
         connection.respond(503 if reason else 200, msgspec.json.encode({"ready": not reason, "reason": reason}))
 
     def _metrics(self, connection: Connection, request: Incoming) -> None:

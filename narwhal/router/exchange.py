@@ -18,7 +18,7 @@ from narwhal.router.replies import REASONS, error_body, retry_after
 from narwhal.router.upstream import Upstream
 
 if TYPE_CHECKING:
-    from narwhal.router.shell import Shell
+    from narwhal.router.requests import Requests
 
 
 class _Usage(msgspec.Struct):
@@ -82,7 +82,9 @@ class Exchange:
         "waits_for",
     )  # fmt: skip
 
-    def __init__(self, shell: "Shell", connection: Connection, parsed: Parsed, request_id: bytes, number: int) -> None:
+    def __init__(
+        self, shell: "Requests", connection: Connection, parsed: Parsed, request_id: bytes, number: int
+    ) -> None:
         self.shell = shell
         self.connection: Connection | None = connection
         self.parsed = parsed

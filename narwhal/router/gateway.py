@@ -13,12 +13,11 @@ from narwhal.router.door import RefusedError, parse
 from narwhal.router.http import Connection, Incoming
 from narwhal.router.replies import error_body, retry_after
 from narwhal.router.routes import ROUTES
-from narwhal.router.state import ready
 from narwhal.router.syntax import BadRequestError
 from narwhal.router.tenants import DEFAULT, DeniedError, Keys
 
 if TYPE_CHECKING:
-    from narwhal.router.shell import Shell
+    from narwhal.router.requests import Requests
 
 _FORWARDED = frozenset([b"traceparent", b"tracestate"])
 """Headers of a client that go on to engines: the trace that a request belongs to (W3C Trace Context)."""
@@ -29,7 +28,7 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 class Gateway:
     """The client listener: what engines serve, models, health."""
 
-    def __init__(self, shell: "Shell", fleet: Fleet, keys: Keys) -> None:
+    def __init__(self, shell: "Requests", fleet: Fleet, keys: Keys) -> None:
         self.shell = shell
         self.model = model = fleet.model.name
         self.connections: set[Connection] = set()
@@ -104,8 +103,8 @@ class Gateway:
         elif path == "/health":
             connection.respond(200, b"{}")
         elif path == "/ready":
-            reason = "" if not self.shell.draining else "stopping"
-            reason = reason or ready(self.shell)
+            refusing = self.shell.refusing
+            reason = self.shell.unready() if refusing is None else refusing.code
             status = 503 if reason else 200
             connection.respond(status, msgspec.json.encode({"ready": not reason, "reason": reason}))
         elif path == "/v1/models":
@@ -123,9 +122,11 @@ class Gateway:
 
     def _generate(self, connection: Connection, request: Incoming, tenant: str) -> None:
         request_id = self._request_id(request.headers)
-        if self.shell.draining:
-            headers = retry_after(1.0) + b"x-request-id: %s\r\n" % request_id
-            connection.respond(503, error_body(503, "the router is stopping", code="stopping"), headers=headers)
+        refusing = self.shell.refusing
+        if refusing is not None:
+            headers = retry_after(refusing.retry_after_s) + b"x-request-id: %s\r\n" % request_id
+            body = error_body(refusing.status, refusing.message, code=refusing.code)
+            connection.respond(refusing.status, body, headers=headers)
             return
         kind = request.headers.get(b"content-type", b"")
         if (

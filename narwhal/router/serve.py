@@ -30,6 +30,7 @@ from narwhal.router.metrics import Metrics
 from narwhal.router.probes import Probes
 from narwhal.router.reach import engine_reach
 from narwhal.router.reloader import Reloader
+from narwhal.router.requests import STOPPING
 from narwhal.router.rows import StartRow
 from narwhal.router.shell import Shell
 from narwhal.router.speeds import Speeds
@@ -197,7 +198,7 @@ async def _stop(
     shell: Shell, gateway: Gateway, listeners: Listeners, seconds: float, loop: asyncio.AbstractEventLoop
 ) -> None:
     """Accept nothing new, let running requests finish for a while, then end them. A second signal ends them at once."""
-    shell.draining = True
+    shell.refusing = STOPPING
     listeners.close_clients()
     for connection in list(gateway.connections):
         connection.shut()

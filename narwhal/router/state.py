@@ -1,24 +1,12 @@
-"""What the router says about itself: `RouterState`, and whether it is ready."""
+"""What the router says about itself: `RouterState`."""
 
 from typing import TYPE_CHECKING, Any
 
-from narwhal.control.placement import splits
-from narwhal.control.state import Engine
+from narwhal.control.state import Engine, Phase
 from narwhal.control.tenants import Account
 
 if TYPE_CHECKING:
     from narwhal.router.shell import Shell
-
-
-def ready(shell: "Shell") -> str:
-    """Why the router cannot serve; empty when it can."""
-    pool = shell.control.pool
-    if splits(pool, shell.settings) is not None:
-        return ""
-    if not pool.prefill and not pool.decode:
-        return "no engine is live"
-    role = "prefill" if not pool.prefill else "decode"
-    return f"no {role} engine is live, and recovery.degraded is refuse"
 
 
 def router_state(shell: "Shell", fleet: str, model: str, urls: dict[str, str], started_t: float) -> dict[str, Any]:
@@ -27,7 +15,8 @@ def router_state(shell: "Shell", fleet: str, model: str, urls: dict[str, str], s
     prefill, decode = pool.split()
     recent = list(shell.recent)
     waiting = len(pool.queue) + len(pool.held)
-    oldest = min((x.arrived_t for x in shell.exchanges.values() if x.waits_for == "queue"), default=None)
+    queued = (x.arrived_t for x in pool.requests.values() if x.phase in (Phase.QUEUED, Phase.HELD))
+    oldest = min(queued, default=None) if waiting else None
     return {
         "apiVersion": "narwhal/v1",
         "kind": "RouterState",
