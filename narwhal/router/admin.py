@@ -12,7 +12,8 @@ from narwhal.control import commands as c
 from narwhal.control import events as e
 from narwhal.control.records import Decision
 from narwhal.router.callers import Refusal, Rule, cross_site, lacking
-from narwhal.router.http import Connection, Incoming
+from narwhal.router.http import Connection
+from narwhal.router.incoming import Incoming
 from narwhal.router.metrics import Collector
 from narwhal.router.reload import Reload
 from narwhal.router.replies import error_body

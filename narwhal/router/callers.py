@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from narwhal.fleet.model import Scope
-from narwhal.router.http import Connection, Incoming
+from narwhal.router.http import Connection
+from narwhal.router.incoming import Incoming
 from narwhal.router.replies import error_body
 from narwhal.router.sockets import peer
 from narwhal.router.tokens import GRANTS, Caller, Tokens

@@ -10,7 +10,8 @@ import msgspec
 
 from narwhal.fleet.model import Fleet
 from narwhal.router.door import RefusedError, parse
-from narwhal.router.http import Connection, Incoming
+from narwhal.router.http import Connection
+from narwhal.router.incoming import Incoming
 from narwhal.router.replies import error_body, retry_after
 from narwhal.router.routes import ROUTES
 from narwhal.router.syntax import BadRequestError

@@ -9,8 +9,8 @@ from collections import deque
 from typing import Any, Protocol
 
 import httptools
-import msgspec
 
+from narwhal.router.incoming import Incoming, KnownHead, Serving
 from narwhal.router.replies import error_body, head, retry_after
 from narwhal.router.syntax import ONCE, BadRequestError, check_head, split_target
 
@@ -29,23 +29,10 @@ IDLE_S = 75.0
 """How long a kept connection may be idle."""
 SEND_S = 60.0
 """How long a client may read nothing of what waits for it, before its connection is cut."""
+UNLIKE = 4
+"""Reads in a row without the head before them, after which a connection's heads are no longer compared."""
 LINGER_S = 2.0
 """How long a refused client may go on sending before its connection is closed, so that it can read why."""
-
-
-class Incoming(msgspec.Struct):
-    """One request, whole."""
-
-    method: str
-    path: str
-    query: str
-    headers: dict[bytes, bytes]
-    """By lower-case name; of a repeated one the last."""
-    body: bytes
-    keep_alive: bool
-    http10: bool
-    arrived_t: float
-    """When its first byte came, on the loop's clock."""
 
 
 class App(Protocol):
@@ -72,25 +59,14 @@ class App(Protocol):
         """A request was refused before it was whole."""
 
 
-class Serving(Protocol):
-    """What a connection tells whoever answers its request."""
-
-    def client_gone(self) -> None:
-        """The client closed the connection."""
-
-    def client_slow(self, slow: bool) -> None:
-        """The client reads too slowly (True), or again (False)."""
-
-
 class Connection(asyncio.Protocol):
     """One client connection."""
 
     __slots__ = (
         "_body", "_broken", "_busy", "_continue", "_head_size", "_headers", "_held", "_http10", "_idle_t", "_in_head",
-        "_max_head", "_method", "_no_body", "_parser", "_progress", "_reading", "_refusal", "_sent_t", "_served_size",
-        "_unsent",
-        "_url", "_waiting", "_without_progress", "app", "closing", "http10", "keep_alive", "loop", "serving", "slow",
-        "t0", "transport",
+        "_known", "_max_head", "_method", "_no_body", "_parser", "_progress", "_read", "_reading", "_refusal",
+        "_sent_t", "_served_size", "_unlike", "_unsent", "_url", "_waiting", "_without_progress", "app", "closing",
+        "http10", "keep_alive", "loop", "serving", "slow", "t0", "transport",
     )  # fmt: skip
 
     def __init__(self, app: App, loop: asyncio.AbstractEventLoop) -> None:
@@ -132,6 +108,11 @@ class Connection(asyncio.Protocol):
         """Bytes of bodies that this connection holds, as the app counts them."""
         self._served_size = 0
         """Those of them that are the body of the request which is being served."""
+        self._known: KnownHead | None = None
+        """The head of the last request that came in one read."""
+        self._unlike = 0
+        """Reads in a row that did not begin with it."""
+        self._read = b""
 
     # Transport
 
@@ -172,18 +153,37 @@ class Connection(asyncio.Protocol):
         """Bytes from the client."""
         if self._broken or self._parser is None:
             return
+        if not self.t0 and not self._busy and self._unlike < UNLIKE:
+            if self._known is not None and self._asks_again(self._known, data):
+                return
+            self._read = data  # its head may become the known one
         self._progress = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._parsing_failed(error)
             return
+        finally:
+            self._read = b""
         self._without_progress = 0 if self._progress else self._without_progress + len(data)
         if self._without_progress > self.app.max_head:
             self._refuse(BadRequestError(431, f"the request head is longer than {self.app.max_head} bytes"))
         elif self._waiting and self._reading and self.transport is not None and self._enough_wait():
             self._reading = False
             self.transport.pause_reading()
+
+    def _asks_again(self, known: KnownHead, data: bytes) -> bool:
+        """Serve a read that is one whole request with the head of the last one; False: it is something else."""
+        app = self.app
+        room = min(SMALL_BODY, app.max_body, app.max_buffered - app.buffered)
+        request = known.again(data, room, self.loop.time())
+        self._unlike = 0 if request is not None else self._unlike + 1
+        if request is None:
+            return False
+        app.buffered += len(request.body)
+        self._held += len(request.body)
+        self._serve(request)
+        return True
 
     def _parsing_failed(self, error: httptools.HttpParserError) -> None:
         if self._broken:  # the last request is here; what follows it is nobody's
@@ -285,6 +285,8 @@ class Connection(asyncio.Protocol):
         keep_alive = not http10 and self._parser.should_keep_alive()
         method, body = self._method.decode("latin1"), bytes(self._body)
         request = Incoming(method, path, query, self._headers, body, keep_alive, http10, self.t0)
+        if self._read:
+            self._known = KnownHead.of(self._read, request)
         self._body = b""
         self.t0 = 0.0
         self._continue = False

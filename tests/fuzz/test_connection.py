@@ -5,7 +5,8 @@ from random import Random
 import h11
 import pytest
 
-from narwhal.router.http import Connection, Incoming
+from narwhal.router.http import Connection
+from narwhal.router.incoming import Incoming
 from tests.fuzz.reading import read_answers, requests_seen_by_h11
 from tests.fuzz.streams import cut, stream
 from tests.fuzz.timing import many_seeds

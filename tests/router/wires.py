@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from narwhal.router.http import Connection, Incoming
+from narwhal.router.http import Connection
+from narwhal.router.incoming import Incoming
 
 
 class Clock:
