@@ -34,12 +34,13 @@ def price_s(pool: Pool, t: float, request: Request) -> float:
     engines = pool.prefill or pool.decode
     if not engines:
         return float("inf")
-    ahead = _ahead(pool, request)
+    ahead = _ahead(pool, request) if pool.queue.count else NOTHING
     if ahead.requests > 0:
         backlog = (ahead.cost_s + sum([engine.backlog_s(t) for engine in engines])) / len(engines)
     else:
         backlog = min([engine.backlog_s(t) for engine in engines])
-    return max(t - request.arrived_t, 0.0) + backlog + request.cost_s + _handoff_s(pool, request)
+    waited_s = t - request.arrived_t
+    return (waited_s if waited_s > 0.0 else 0.0) + backlog + request.cost_s + _handoff_s(pool, request)
 
 
 def _handoff_s(pool: Pool, request: Request) -> float:
@@ -53,7 +54,7 @@ def _handoff_s(pool: Pool, request: Request) -> float:
 
 def refuse(pool: Pool, settings: Settings, demand: Demand, t: float, request: Request) -> Refusal | None:
     """The refusal of a request that arrives, or None to let it in."""
-    if splits(pool, settings) is None:
+    if not (pool.prefill and pool.decode) and splits(pool, settings) is None:
         return Refusal("no_engine", "no engine can serve this request at the moment", 1.0, 503)
     account = request.share.account
     if account.limited:
@@ -163,7 +164,7 @@ def _refuse_limits(account: Account, t: float, request: Request) -> Refusal | No
 
 def _ahead(pool: Pool, request: Request) -> Ahead:
     """What of the queue is served before a request that comes now."""
-    return pool.queue.ahead(request.share) if pool.queue else NOTHING
+    return pool.queue.ahead(request.share) if pool.queue.count else NOTHING
 
 
 def _trusted(pool: Pool) -> bool:
@@ -182,10 +183,9 @@ def _refuse_prompt(settings: Settings, request: Request) -> Refusal | None:
 
 
 def _refuse_ttft(pool: Pool, settings: Settings, t: float, request: Request) -> Refusal | None:
-    alone = _refuse_prompt(settings, request)
-    if alone is not None:
-        return alone
     limit = request.ttft_s * (1 + settings.serving.margin)
+    if request.cost_s > limit:
+        return _refuse_prompt(settings, request)
     price = price_s(pool, t, request)
     if price <= limit:
         return None

@@ -14,7 +14,7 @@ def correct_prefill(engine: Engine, t: float, sent_t: float, prompt_tokens: int)
     Service began when the prompt was sent or when the one before it left, whichever is later. A prompt that shared
     the engine with decodes says nothing about the curve and is left out.
     """
-    began_t = max(sent_t, engine.last_prefill_t)
+    began_t = sent_t if sent_t > engine.last_prefill_t else engine.last_prefill_t
     engine.last_prefill_t = t
     predicted_s = engine.curves.prefill_s(prompt_tokens)
     if engine.streams or t <= began_t or predicted_s <= 0:

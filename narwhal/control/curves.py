@@ -83,10 +83,12 @@ class Curves(msgspec.Struct, frozen=True):
 
     def share(self, streams: float, kv_tokens: float, own_kv_tokens: float, tpot_s: float) -> float:
         """What one stream with `own_kv_tokens` adds, in the term that binds a batch of `streams` and `kv_tokens`."""
-        batch = self._terms(streams + 1, kv_tokens + own_kv_tokens, tpot_s)
-        return self._terms(1, own_kv_tokens, tpot_s)[batch.index(max(batch))]
-
-    def _terms(self, streams: float, kv_tokens: float, tpot_s: float) -> tuple[float, float, float]:
+        n, kv = streams + 1, kv_tokens + own_kv_tokens  # spelled out: this runs twice for each request
+        seats, room = n / self.max_num_seqs, kv / self.kv_capacity_tokens
         room_s = tpot_s - self.d0_s
-        pace = (self.d1_s * streams + self.d2_s * kv_tokens) / room_s if room_s > 0 else 0.0
-        return streams / self.max_num_seqs, kv_tokens / self.kv_capacity_tokens, pace
+        pace = (self.d1_s * n + self.d2_s * kv) / room_s if room_s > 0 else 0.0
+        if seats >= room and seats >= pace:
+            return 1 / self.max_num_seqs
+        if room >= pace:
+            return own_kv_tokens / self.kv_capacity_tokens
+        return (self.d1_s + self.d2_s * own_kv_tokens) / room_s

@@ -124,7 +124,9 @@ class History:
 class Flow:
     """One kind of demand over the horizons that the policies read, all in units per second."""
 
-    __slots__ = ("_began_t", "_history", "confirm_s", "evidence_s", "long_s", "long_start_t", "short_s", "window_s")
+    __slots__ = (
+        "_began_t", "_history", "add", "confirm_s", "evidence_s", "long_s", "long_start_t", "short_s", "window_s",
+    )  # fmt: skip
 
     def __init__(self, settings: Settings) -> None:
         self._spans(settings)
@@ -132,6 +134,8 @@ class Flow:
         """The last change point."""
         self._began_t = NEVER
         self._history = History(self._longest_s())
+        self.add = self._history.add
+        """Count demand that arrived at a time: `add(t, value)`."""
 
     def _spans(self, settings: Settings) -> None:
         projection, reactive = settings.controller.projection, settings.controller.reactive
@@ -155,10 +159,6 @@ class Flow:
     def begin(self, t: float) -> None:
         """Note the first moment of observation: spans are not diluted by the time before."""
         self._began_t = t
-
-    def add(self, t: float, value: float) -> None:
-        """Count demand that arrived at `t`."""
-        self._history.add(t, value)
 
     def rate(self, span_s: float, t: float) -> float:
         """Demand per second over the last `span_s` seconds."""

@@ -34,26 +34,28 @@ class Lifecycle:
 
     def arrive(self, event: RequestArrived) -> list[AnyCommand]:
         """Let a request in and place it, queue it, or refuse it."""
-        if event.request in self.pool.requests:
+        pool, settings, t = self.pool, self.settings, event.t
+        if event.request in pool.requests:
             return []
-        share = self.pool.accounts[event.tenant].share(event.priority)
-        request = Request(event.request, share, event.model, max(event.prompt_tokens, 1), event.max_tokens)
-        request.whole = event.whole
-        request.arrived_t = event.started_t if 0 <= event.started_t <= event.t else event.t
-        request.ttft_s = self.settings.slo.ttft_for(request.prompt_tokens)
-        reference = load.reference(self.pool)
-        request.cost_s = reference.prefill_s(request.prompt_tokens) if reference is not None else 0.0
-        self.demand.arrived(event.t, request.cost_s)
-        refusal = admission.refuse(self.pool, self.settings, self.demand, event.t, request)
-        hold = admission.may_hold(self.pool, self.settings, self.demand, event.t, request, refusal)
+        share = pool.accounts[event.tenant].share(event.priority)
+        tokens = event.prompt_tokens if event.prompt_tokens > 1 else 1
+        arrived_t = event.started_t if 0 <= event.started_t <= t else t
+        reference = load.reference(pool)
+        cost_s = reference.prefill_s(tokens) if reference is not None else 0.0
+        request = Request(
+            event.request, share, event.model, tokens, event.max_tokens, event.whole, Phase.NEW, arrived_t,
+            settings.slo.ttft_for(tokens), cost_s,
+        )  # fmt: skip
+        self.demand.arrived(t, cost_s)
+        refusal = admission.refuse(pool, settings, self.demand, t, request)
+        hold = bool(settings.tenants) and admission.may_hold(pool, settings, self.demand, t, request, refusal)
         if refusal is not None and not hold:
             return [_refusal(request, refusal)]
-        request.expected_tokens = share.account.expected_tokens(request.prompt_tokens, request.max_tokens)
-        share.account.begin(request.expected_tokens)
-        self.pool.requests[request.id] = request
+        request.expected_tokens = share.account.begin(tokens, event.max_tokens)
+        pool.requests[request.id] = request
         if hold:
             return [self._hold(request)]
-        return self._enqueue(request, event.t) if self.pool.queue else self._place_new(request, event.t)
+        return self._enqueue(request, t) if pool.queue.count else self._place_new(request, t)
 
     def _hold(self, request: Request) -> Wait:
         """Decode is full, and will have room in time: let the request wait until then, in its tenant's turn."""
@@ -64,8 +66,10 @@ class Lifecycle:
     def advance(self, t: float) -> list[AnyCommand]:
         """Something may be free: seats first, then engines for prompts, then room for what is held."""
         pool = self.pool
-        commands = (self.fill_seats(t) if pool.seats else []) + (self.dispatch(t) if pool.queue else [])
-        while pool.held and (request := pool.held.head()) is not None:
+        if not (pool.seats.count or pool.queue.count or pool.held.count):
+            return []
+        commands = (self.fill_seats(t) if pool.seats.count else []) + (self.dispatch(t) if pool.queue.count else [])
+        while (request := pool.held.head()) is not None:
             refusal = admission.refuse_held(pool, self.settings, self.demand, t, request)
             if refusal is not None and refusal.code == "decode":
                 break
@@ -130,11 +134,11 @@ class Lifecycle:
         splits = True if pool.prefill and pool.decode else placement.splits(pool, settings)
         if splits is None:
             return None
-        if request.excluded and all(e.id in request.excluded for e in self._eligible(request, splits)):
-            return self._end_queued(
-                request, Refuse(request.id, 502, "upstream", "every engine that could serve it failed")
-            )
-        late = admission.refuse_late(pool, settings, t, request)
+        eligible = pool.prefill if splits and not request.whole else pool.prefill + pool.decode
+        if request.excluded and all(engine.id in request.excluded for engine in eligible):
+            failed = Refuse(request.id, 502, "upstream", "every engine that could serve it failed")
+            return self._end_queued(request, failed)
+        late = admission.refuse_late(pool, settings, t, request) if request.phase is not Phase.NEW else None
         if late is not None:
             return self._end_queued(request, _refusal(request, late))
         if request.whole or not splits:
@@ -153,9 +157,6 @@ class Lifecycle:
         charges.charge_prefill(engine, request, t)
         request.phase = Phase.PREFILL
         return StartPrefill(request.id, engine.id, _until(t, settings.serving.deadlines.prefill_s))
-
-    def _eligible(self, request: Request, splits: bool) -> list[Engine]:
-        return self.pool.prefill + self.pool.decode if request.whole or not splits else self.pool.prefill
 
     def _start_whole(self, request: Request, engine: Engine, t: float) -> StartWhole:
         if request.phase in (Phase.QUEUED, Phase.NEW):
@@ -194,7 +195,7 @@ class Lifecycle:
             self.pool.seats.push(request)
             until = request.prefilled_t + max(self.settings.kv_lease_s / 2 - SEAT_MARGIN_S, 0.0)
             commands.append(Wait(request.id, "seat", until))
-        return commands + self.dispatch(event.t) if self.pool.queue else commands
+        return commands + self.dispatch(event.t) if self.pool.queue.count else commands
 
     def _seat(self, request: Request, t: float, *, full: bool = False) -> list[AnyCommand]:
         """Start leg 2 if there is a seat. After half the lease the handoff is worthless: prefill again."""
@@ -295,7 +296,8 @@ class Lifecycle:
         elif request.phase is Phase.SEAT:
             self.pool.seats.remove(request)
         charges.settle(request)
-        charges.release_prefill(self.pool, request)
+        if request.phase is not Phase.DECODE:  # its leg 1 is over
+            charges.release_prefill(self.pool, request)
         charges.release_decode(self.pool, request)
         del self.pool.requests[request.id]
 

@@ -100,7 +100,7 @@ def by_role(pool: Pool) -> tuple[list[Engine], list[Engine]]:
 
 def reference(pool: Pool) -> Engine | None:
     """The engine whose curve prices arriving prompts: the first open prefill engine, else any."""
-    return next(iter(pool.prefill or pool.decode or pool.engines.values()), None)
+    return pool.prefill[0] if pool.prefill else next(iter(pool.decode or pool.engines.values()), None)
 
 
 def speed(engine: Engine, base: Engine | None) -> float:

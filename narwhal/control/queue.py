@@ -119,13 +119,14 @@ class FairQueue:
     def __init__(self) -> None:
         self.cost_s = 0.0
         """Sum of the waiting requests' prefill costs."""
-        self._count = 0
+        self.count = 0
+        """How many wait: its length, without a call."""
         self._classes = tuple(PriorityClass() for _ in PRIORITIES)
         self._credit_s = 0.0
         """Prefill seconds that the lower class may take although the upper one waits."""
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __iter__(self) -> Iterator["Request"]:
         return (request for each in self._classes for line in each.lines.values() for request in line.requests.values())
@@ -149,12 +150,12 @@ class FairQueue:
         line.cost_s += request.cost_s
         each.count += 1
         each.cost_s += request.cost_s
-        self._count += 1
+        self.count += 1
         self.cost_s += request.cost_s
 
     def head(self) -> "Request | None":
         """The request whose turn it is; it stays in the queue."""
-        if not self._count:
+        if not self.count:
             return None
         upper, lower = self._classes
         if not upper.count:
@@ -169,6 +170,9 @@ class FairQueue:
         """A request is served without having waited, since nothing does: as `push` and `take` of it."""
         share = request.share
         each = self._classes[share.rank]
+        if each.latest is share and share.served >= each.virtual:  # the same in one step: one tenant alone
+            each.virtual = share.served
+            return
         share.begin(request.arrived_t, each.now())
         each.taken(share)
 
@@ -190,11 +194,11 @@ class FairQueue:
         line = each.lines.get(share)
         if line is None or line.requests.pop(request.id, None) is None:
             return False
-        self._count -= 1
+        self.count -= 1
         each.count -= 1
         line.cost_s -= request.cost_s
         each.cost_s = each.cost_s - request.cost_s if each.count else 0.0
-        self.cost_s = self.cost_s - request.cost_s if self._count else 0.0
+        self.cost_s = self.cost_s - request.cost_s if self.count else 0.0
         if not line.requests:
             each.closed(line)
             if not self._classes[1].count:

@@ -80,7 +80,7 @@ class Phase(Enum):
     """Where a request is."""
 
     NEW = "new"
-    """Let in just now; it is placed or queued before anything else happens."""
+    """Let in just now, at a price that need not be asked again; placed or queued before anything else happens."""
     HELD = "held"
     """Let in once decode has room."""
     QUEUED = "queued"

@@ -59,7 +59,7 @@ class Account:
 
     __slots__ = (
         "duration_s", "level", "level_t", "limited", "max_concurrency", "name", "open", "output_tokens", "portion",
-        "priority", "shares", "tokens", "tokens_per_minute", "waiting", "weight",
+        "priority", "rank", "shares", "tokens", "tokens_per_minute", "waiting", "weight",
     )  # fmt: skip
 
     def __init__(self, limits: TenantLimits, portion: float = 1.0) -> None:
@@ -84,6 +84,7 @@ class Account:
         """Take up limits. `portion` is its share of the places in the queue, by weight."""
         self.name, self.weight, self.priority = limits.name, limits.weight, limits.priority
         self.max_concurrency, self.tokens_per_minute = limits.max_concurrency, limits.tokens_per_minute
+        self.rank = PRIORITIES.index(limits.priority)
         self.portion = portion
         self.limited = limits.max_concurrency is not None or limits.tokens_per_minute is not None
         self.level = min(self.level, float(limits.tokens_per_minute or 0))
@@ -92,12 +93,12 @@ class Account:
 
     def share(self, priority: Priority | None) -> Share:
         """The share that a request belongs to: of its own priority, at most that of the tenant."""
-        own = PRIORITIES.index(self.priority)
-        return self.shares[own if priority is None else max(own, PRIORITIES.index(priority))]
+        return self.shares[self.rank if priority is None else max(self.rank, PRIORITIES.index(priority))]
 
     def expected_tokens(self, prompt_tokens: int, max_tokens: int) -> int:
         """Tokens that a request will be served: its prompt, and what the tenant's requests produce in the mean."""
-        return prompt_tokens + min(max_tokens, int(self.output_tokens))
+        output_tokens = int(self.output_tokens)
+        return prompt_tokens + (max_tokens if max_tokens < output_tokens else output_tokens)
 
     def concurrency_wait_s(self) -> float | None:
         """Seconds until one of its requests is expected to end, while all it may have are open; None: one more may."""
@@ -126,11 +127,13 @@ class Account:
         if self.tokens_per_minute is not None and t > self.level_t:
             self.level, self.level_t = self.level_at(t), t
 
-    def begin(self, expected_tokens: int) -> None:
-        """A request was let in: it takes its expected tokens."""
+    def begin(self, prompt_tokens: int, max_tokens: int) -> int:
+        """A request was let in: it takes its expected tokens, which are returned."""
+        expected_tokens = self.expected_tokens(prompt_tokens, max_tokens)
         self.open += 1
         if self.tokens_per_minute is not None:
             self.level -= expected_tokens
+        return expected_tokens
 
     def end(self, expected_tokens: int, used_tokens: int) -> None:
         """A request is over: the bucket gets back what was taken too much, or gives what is missing."""
