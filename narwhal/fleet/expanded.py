@@ -63,6 +63,11 @@ class Expanded:
         """Where measured profiles are: `profiles.path`, else `profiles` beside the fleet file."""
         return self.folder / (self.fleet.profiles.path or "profiles")
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Where its engines are reached."""
+        return tuple(engine.url for engine in self.engines)
+
     def engine(self, engine_id: str) -> EngineSpec:
         """The engine of that id. Raises `KeyError`."""
         for engine in self.engines:

@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from narwhal.fleet.expanded import Expanded
+from narwhal.fleet.model import Admin as AdminSettings
 from narwhal.fleet.model import Tls
 from narwhal.fleet.places import admin_socket
 from narwhal.fleet.secrets import SecretError
@@ -15,7 +17,7 @@ from narwhal.router.admin import Admin, Door
 from narwhal.router.callers import TcpRule, UnixRule
 from narwhal.router.errors import ServeError
 from narwhal.router.http import App, Connection
-from narwhal.router.sockets import BACKLOG, Make, Server, TlsServer, bind_tcp, group_id, listen_unix
+from narwhal.router.sockets import BACKLOG, Make, Secured, Server, TlsServer, bind_tcp, group_id, listen_unix
 from narwhal.router.tls import Certificate, CertificateError
 from narwhal.router.tokens import Tokens
 
@@ -25,15 +27,16 @@ log = logging.getLogger("narwhal.router")
 class Listeners:
     """What is open. `clients` and `admin` close apart: operators may look on while requests finish."""
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self) -> None:
         self.clients: list[Server] = []
         self.admin: list[Server] = []
-        self._tokens = tokens
+        self.tokens: Tokens
+        """Of the admin listener over TCP."""
 
     @property
-    def tls(self) -> list[TlsServer]:
+    def tls(self) -> list[Secured]:
         """Those of them that serve TLS."""
-        return [server for server in (*self.clients, *self.admin) if isinstance(server, TlsServer)]
+        return [server for server in (*self.clients, *self.admin) if isinstance(server, Secured)]
 
     def check_certificates(self) -> None:
         """Take up certificates that were replaced."""
@@ -48,7 +51,7 @@ class Listeners:
         routers = expanded.fleet.routers
         problems = []
         try:
-            known = self._tokens.read(routers.admin.tokens)
+            known = self.tokens.read(routers.admin.tokens)
         except SecretError as error:
             log.error("%s; the former tokens stay valid", error)
             problems.append(str(error))
@@ -60,7 +63,7 @@ class Listeners:
             except CertificateError as error:
                 problems.append(str(error))
         if not problems:
-            self._tokens.use(known)
+            self.tokens.use(known)
             for certificate, loaded in read:
                 certificate.use(loaded)
         return problems
@@ -103,26 +106,20 @@ class TlsCollector:
         yield from (done, under_way, expiry, reloads)
 
 
-async def open_listeners(expanded: Expanded, state_dir: Path, gateway: App, admin: Admin) -> Listeners:
-    """Open every listener of the primary router, or none. Raises `ServeError`."""
+async def open_listeners(expanded: Expanded, state_dir: Path, clients: Server, admin: Admin) -> Listeners:
+    """Open every listener of the primary router beside the one for clients, or none. Raises `ServeError`."""
     router, settings = expanded.routers[0], expanded.fleet.routers.admin
     path = admin_socket(expanded, state_dir)
+    opened = Listeners()
+    opened.clients.append(clients)
     try:
-        tokens = Tokens(settings.tokens, os.environ)
-        gid = group_id(settings.group)
-    except (SecretError, KeyError) as error:
-        said = f"routers.admin.group: there is no group {settings.group!r} on this host"
-        raise ServeError(str(error) if isinstance(error, SecretError) else said) from None
-    tcp = Door(admin, TcpRule(tokens, loopback=settings.bind == "loopback", unix_path=str(path)))
-    unix = Door(admin, UnixRule(gid))
-    opened = Listeners(tokens)
-    try:
-        tls = expanded.fleet.routers.tls
-        opened.clients.append(await _tcp("clients", router.bind, router.port, tls, "routers", gateway))
+        opened.tokens = _tokens(settings)
+        gid = _group(settings)
+        tcp = Door(admin, TcpRule(opened.tokens, loopback=settings.bind == "loopback", unix_path=str(path)))
         where = (router.admin_bind, router.admin_port, settings.tls, "routers.admin")
-        opened.admin.append(await _tcp("admin", *where, tcp))
+        opened.admin.append(await open_tcp("admin", *where, tcp))
         try:
-            opened.admin.append(await listen_unix(path, gid, _maker(unix)))
+            opened.admin.append(await listen_unix(path, gid, _maker(Door(admin, UnixRule(gid)))))
         except OSError as error:
             raise ServeError(f"cannot listen on {path} (routers.admin.socket): {error.strerror}") from None
     except BaseException:
@@ -133,18 +130,45 @@ async def open_listeners(expanded: Expanded, state_dir: Path, gateway: App, admi
     return opened
 
 
-async def _tcp(name: str, address: str, port: int, tls: Tls | None, key: str, app: App) -> Server:
+def _tokens(settings: AdminSettings) -> Tokens:
     try:
-        certificate = None if tls is None else Certificate(tls, f"{key}.tls")
-    except CertificateError as error:
+        return Tokens(settings.tokens, os.environ)
+    except SecretError as error:
         raise ServeError(str(error)) from None
+
+
+def _group(settings: AdminSettings) -> int | None:
     try:
-        listener = bind_tcp(address, port)
-    except OSError as error:
-        raise ServeError(f"cannot listen on {address}:{port} ({key}.port): {error.strerror}") from None
+        return group_id(settings.group)
+    except KeyError:
+        raise ServeError(f"routers.admin.group: there is no group {settings.group!r} on this host") from None
+
+
+async def open_tcp(
+    name: str, address: str, port: int, tls: Tls | None, key: str, app: App, *, shared: bool = False
+) -> Server:
+    """Listen on a TCP port. `shared`: beside other processes of ours that do. Raises `ServeError`."""
+    certificate = open_certificate(tls, key)
+    listener = bind(address, port, key, shared=shared)
     if certificate is not None:
         return TlsServer(listener, certificate, _maker(app), name)
     return await asyncio.get_running_loop().create_server(_maker(app), sock=listener, backlog=BACKLOG)
+
+
+def open_certificate(tls: Tls | None, key: str) -> Certificate | None:
+    """The certificate of a listener, where it has one. Raises `ServeError`."""
+    try:
+        return None if tls is None else Certificate(tls, f"{key}.tls")
+    except CertificateError as error:
+        raise ServeError(str(error)) from None
+
+
+def bind(address: str, port: int, key: str, *, shared: bool) -> socket.socket:
+    """A bound socket. Raises `ServeError`."""
+    try:
+        return bind_tcp(address, port, shared=shared)
+    except OSError as error:
+        raise ServeError(f"cannot listen on {address}:{port} ({key}.port): {error.strerror}") from None
 
 
 def _maker(app: App) -> Make:

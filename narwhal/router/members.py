@@ -49,7 +49,7 @@ class Members:
         if engine.id in shell.control.pool.engines:
             self._returning[engine.id] = engine
             return
-        shell.pools[engine.id] = self.reach.pool(shell.loop, engine)
+        shell.connect(engine.id, engine.url, self.reach)
         self.urls[engine.id] = engine.url
         self.specs[engine.id] = engine
         facts = self._told[engine.id] = self._facts(engine)
@@ -102,7 +102,7 @@ class Members:
     def _left(self, engine: str) -> None:
         """Control let an engine go: nothing runs on it any more."""
         self._probes.forget(engine)
-        self._shell.pools.pop(engine).close()
+        self._shell.disconnect(engine)
         del self.urls[engine], self._told[engine], self.specs[engine]
         self._learned.pop(engine, None)
         returning = self._returning.pop(engine, None)

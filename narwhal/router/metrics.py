@@ -4,7 +4,7 @@ The catalogue is `docs/reference/metrics.md`; a test compares the two.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import narwhal
@@ -28,6 +28,11 @@ class Histogram:
         """Count one value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+    def add(self, counts: Sequence[int], total: float) -> None:
+        """Count what another histogram of the same bounds has counted."""
+        self.counts = [mine + more for mine, more in zip(self.counts, counts, strict=True)]
+        self.total += total
 
     def buckets(self) -> list[tuple[str, float]]:
         """Cumulative counts, the last at +Inf."""
@@ -53,6 +58,8 @@ class Metrics:
         self.decisions: dict[str, int] = {}
         self.reloads = {"applied": 0, "failed": 0}
         self.denied: dict[str, int] = {}
+        self.workers_lost = 0
+        """Workers that ended by themselves."""
         self.refused_unread: dict[str, int] = {}
         """Requests that were refused before they were whole, by code."""
         self.tenants: dict[tuple[str, str], int] = {}
@@ -207,8 +214,11 @@ def _router(shell: Any) -> Iterable[Any]:
     pool = shell.control.pool
     waiting = len(pool.queue) + len(pool.held)
     yield GaugeMetricFamily("narwhal_queue_requests", "Prompts that wait in the router.", value=waiting)
-    yield GaugeMetricFamily("narwhal_streams_open", "Streams that are being relayed.", value=len(shell.streams))
-    yield GaugeMetricFamily("narwhal_requests_open", "Requests in the router.", value=len(shell.exchanges))
+    yield GaugeMetricFamily("narwhal_streams_open", "Streams that are being relayed.", value=shell.open_streams)
+    yield GaugeMetricFamily("narwhal_requests_open", "Requests in the router.", value=shell.open_requests)
+    yield GaugeMetricFamily("narwhal_workers", "Processes that own client connections.", value=len(shell.workers))
+    lost = shell.metrics.workers_lost
+    yield CounterMetricFamily("narwhal_workers_lost", "Such processes that ended by themselves.", value=lost)
     yield GaugeMetricFamily("narwhal_handoff_seconds", "Moving mean of leg 2 to its first token.", value=pool.handoff_s)
     yield CounterMetricFamily(
         "narwhal_journal_dropped_lines", "Lines the journal could not write.", value=shell.journal.dropped

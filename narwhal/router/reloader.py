@@ -9,7 +9,6 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from narwhal.control import Settings, floors
@@ -18,7 +17,7 @@ from narwhal.control.events import SettingsChanged
 from narwhal.fleet import Expanded, FleetError, Profile, ProfileError, SourceError, open_fleet
 from narwhal.fleet.model import Fleet
 from narwhal.router.errors import ServeError
-from narwhal.router.gateway import Gateway
+from narwhal.router.front import Clients
 from narwhal.router.journal import utc_now
 from narwhal.router.listeners import Listeners
 from narwhal.router.members import Members, fleet_profile
@@ -46,7 +45,7 @@ class Reloader:
         shell: Shell,
         members: Members,
         probes: Probes,
-        gateway: Gateway,
+        clients: Clients,
         listeners: Listeners,
     ) -> None:
         self.now = InForce.start(expanded)
@@ -54,7 +53,7 @@ class Reloader:
         self._shell = shell
         self._members = members
         self._probes = probes
-        self._gateway = gateway
+        self._clients = clients
         self._listeners = listeners
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -87,7 +86,8 @@ class Reloader:
                 errors = [Error("secrets", message, str(self._file)) for message in refused]
                 return self._keep(by, check, expanded.fleet.digest(), errors)
             before, self.now = self.now, self.now.after(expanded)
-            self._members.reach, self._gateway.keys = reach, keys
+            self._members.reach = reach
+            self._clients.take(self.now.fleet, keys)
             notes = self._apply(plan, profile)
             plan.applied[:] = [_noted(change, notes) for change in plan.applied]
             outcome = self._outcome(plan, expanded, check=False, before=before)
@@ -123,7 +123,6 @@ class Reloader:
         self._probes.interval_s = fleet.recovery.probe_interval_s
         self._probes.timeout_s = fleet.recovery.probe_timeout_s
         logging.getLogger().setLevel(fleet.observability.log_level.upper())
-        self._gateway.retune(fleet)
         return notes
 
     def _outcome(self, plan: Plan, expanded: Expanded, *, check: bool, before: InForce | None = None) -> Reload:
@@ -158,7 +157,7 @@ def _open(file: Path, in_force: Fleet) -> _Read:
     expanded = open_fleet(file)
     fleet = expanded.fleet.model_copy(update={"engines": in_force.engines})
     keys = read_keys(fleet.routers.tenants, in_force.model.name)
-    return expanded, fleet_profile(fleet), engine_reach(replace(expanded, fleet=fleet)), keys
+    return expanded, fleet_profile(fleet), engine_reach(fleet, expanded.urls), keys
 
 
 def _errors(error: Exception, file: str) -> list[Error]:

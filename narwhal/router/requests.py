@@ -17,6 +17,7 @@ from narwhal.router.door import Parsed
 from narwhal.router.exchange import Exchange
 from narwhal.router.http import Connection
 from narwhal.router.metrics import Metrics
+from narwhal.router.reach import Reach
 from narwhal.router.rows import RequestRow
 from narwhal.router.tenants import DEFAULT
 from narwhal.router.upstream import Pool
@@ -119,7 +120,27 @@ class Requests(ABC):
         due = [self.now()]
         self._timers.append(self.loop.call_later(seconds, run))
 
+    # Engines
+
+    def connect(self, engine: str, url: str, reach: Reach) -> None:
+        """Have connections to an engine."""
+        self.pools[engine] = reach.pool(self.loop, url)
+
+    def disconnect(self, engine: str) -> None:
+        """Have no more connections to an engine."""
+        self.pools.pop(engine).close()
+
     # Requests
+
+    @property
+    def open_requests(self) -> int:
+        """Requests between arrival and end."""
+        return len(self.exchanges)
+
+    @property
+    def open_streams(self) -> int:
+        """Streams whose first token is out."""
+        return len(self.streams)
 
     def arrived(
         self, connection: Connection, parsed: Parsed, request_id: bytes, started_t: float, tenant: str = DEFAULT

@@ -111,6 +111,11 @@ class Shell(Requests):
         role = "prefill" if not pool.prefill else "decode"
         return f"no {role} engine is live, and recovery.degraded is refuse"
 
+    @property
+    def workers(self) -> list[dict[str, int]]:
+        """Other processes that own requests: pid, connections, requests, streams of each."""
+        return []
+
     def load(self) -> dict[str, float | None]:
         """Projected SLO ratio of each role at the last evaluation (1: at target); None before the first."""
         last = self.control.roles.last

@@ -12,7 +12,7 @@ import stat
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from narwhal.fleet.places import reachable
 from narwhal.router.tls import Certificate
@@ -42,6 +42,21 @@ class Server(Protocol):
         """Accept nothing more; connections that were accepted go on."""
 
 
+@runtime_checkable
+class Secured(Protocol):
+    """A server of TLS, here or in other processes."""
+
+    name: str
+    """`clients` or `admin`, for metrics."""
+    certificate: Certificate
+    handshakes: dict[str, int]
+    """By end: `done`, `failed`, `timeout`."""
+
+    @property
+    def open_handshakes(self) -> int:
+        """Handshakes under way."""
+
+
 Make = Callable[[], asyncio.Protocol]
 
 
@@ -56,12 +71,14 @@ def keep_buffers_apart() -> None:
         mallopt(_M_MMAP_THRESHOLD, _MAP_FROM_BYTES)
 
 
-def bind_tcp(address: str, port: int) -> socket.socket:
-    """A bound TCP socket. Raises `OSError`."""
+def bind_tcp(address: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A bound TCP socket. `shared`: other processes of this user may bind theirs to it too. Raises `OSError`."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     # IPPROTO_TCP by name: accepted sockets otherwise miss TCP_NODELAY, which costs 44 ms to the first token
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listener.bind((address, port))
     except OSError:

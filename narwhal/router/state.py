@@ -39,6 +39,7 @@ def router_state(shell: "Shell", fleet: str, model: str, urls: dict[str, str], s
         },
         "attainment_60s": sum(met for _, met in recent) / len(recent) if recent else None,
         "journal": {"dropped_lines": shell.journal.dropped, "error": shell.journal.error},
+        "workers": shell.workers,
         "tenants": [_tenant(pool.accounts[name]) for name in pool.accounts.configured],
         "engines": [_engine(shell, engine, urls.get(name, ""), now) for name, engine in sorted(pool.engines.items())],
     }

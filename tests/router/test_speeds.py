@@ -33,6 +33,9 @@ class Shell:
     def now(self) -> float:
         return 1.0
 
+    def connect(self, engine: str, url: str, reach: Any) -> None:
+        self.pools[engine] = reach.pool(self.loop, url)
+
     def feed(self, event: Any) -> list[Any]:
         self.events.append(event)
         return []
@@ -45,7 +48,7 @@ class Probes:
 
 
 class Reach:
-    def pool(self, loop: Any, engine: Any) -> str:
+    def pool(self, loop: Any, url: str) -> str:
         return "pool"
 
 

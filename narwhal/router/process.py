@@ -1,0 +1,158 @@
+"""The process that decides: shell, probes, listeners; from start to graceful stop."""
+
+import asyncio
+import gc
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import narwhal
+from narwhal.control import Settings
+from narwhal.fleet import Expanded, Profile
+from narwhal.fleet.model import SimulatedRuntime
+from narwhal.router.admin import Admin
+from narwhal.router.front import Clients, Front, check_times
+from narwhal.router.journal import Journal, utc_now
+from narwhal.router.listeners import open_listeners
+from narwhal.router.members import Members
+from narwhal.router.metrics import Metrics
+from narwhal.router.orders import Orders
+from narwhal.router.probes import Probes
+from narwhal.router.reach import engine_reach
+from narwhal.router.reloader import Reloader
+from narwhal.router.requests import STOPPING
+from narwhal.router.rows import StartRow
+from narwhal.router.shell import Shell
+from narwhal.router.speeds import Speeds
+from narwhal.router.state import router_state
+from narwhal.router.tenants import Keys, read_keys
+
+log = logging.getLogger("narwhal.router")
+HOUSEKEEPING_S = 1.0
+"""How often idle and overdue connections are looked for."""
+CERTIFICATES_S = 2.0
+"""How often certificates are looked at for a replacement."""
+GC_THRESHOLD = 50_000
+"""Objects between two collections of the youngest generation: streams make no cycles, so there is little to find."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a router is started with."""
+
+    expanded: Expanded
+    profile: Profile
+    """Of its engines, or a prior."""
+    state_dir: Path
+    file: Path | None
+    """Where the fleet file stands; None: it came from elsewhere."""
+
+    @property
+    def journal_dir(self) -> Path:
+        """Where the journal is kept."""
+        path = self.expanded.fleet.observability.journal.path
+        return Path(path) if path else self.state_dir / "journal"
+
+
+Assemble = Callable[[Settings, Journal, Keys], tuple[Shell, Clients]]
+"""Makes the shell, and the client side that goes with it, on the running loop."""
+
+
+def alone(part: Part) -> Assemble:
+    """Everything in one process."""
+
+    def assemble(settings: Settings, journal: Journal, keys: Keys) -> tuple[Shell, Clients]:
+        shell = Shell(settings, asyncio.get_running_loop(), journal, Metrics())
+        return shell, Front(shell, part.expanded.fleet, keys)
+
+    return assemble
+
+
+async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
+    """Serve until ordered to stop. Raises `ServeError`."""
+    expanded, fleet = part.expanded, part.expanded.fleet
+    keys = read_keys(fleet.routers.tenants, fleet.model.name)
+    reach = engine_reach(fleet, expanded.urls)
+    settings = fleet.observability.journal
+    journal = Journal(part.journal_dir, max_bytes=settings.max_bytes, keep=settings.keep)
+    shell, clients = assemble(Settings.of(fleet), journal, keys)
+    started_t = shell.now()
+    journal.row(StartRow(started_t, utc_now(), fleet.metadata.name, narwhal.__version__))
+    journal.begin_events(started_t, {"type": "Settings", **Settings.of(fleet).document()})
+    probes = Probes(shell, fleet.recovery.probe_interval_s, fleet.recovery.probe_timeout_s)
+    shell.probe = probes.now
+    members = Members(shell, probes, reach)
+    _use_measured_profiles(expanded, members, probes)
+    state = lambda: router_state(shell, fleet.metadata.name, fleet.model.name, members.urls, started_t)  # noqa: E731
+    admin = Admin(shell, state)
+    listeners = await open_listeners(expanded, part.state_dir, await clients.open(expanded), admin)
+    reloader = Reloader(part.file, expanded, shell, members, probes, clients, listeners)
+    admin.reload = reloader.start
+    members.use_profile(fleet, part.profile)
+    for engine in expanded.engines:
+        members.join(engine)
+    shell.begin()
+    shell.every(CERTIFICATES_S, listeners.check_certificates)
+    shell.every(HOUSEKEEPING_S, clients.keep_house)
+    shell.every(HOUSEKEEPING_S, lambda: check_times(admin.connections, shell.now()))
+    calm_collector()
+    _watchdog(shell, orders)
+    await clients.ready()
+    _say_serving(expanded)
+    orders.tell("READY=1")
+    orders.reload = lambda: _reload(reloader, orders)
+    await orders.stop.wait()
+    orders.reload = lambda: None
+    shutdown_s = shell.settings.serving.shutdown_s
+    log.info("stopping: %d requests may finish within %g s", shell.open_requests, shutdown_s)
+    orders.tell("STOPPING=1")
+    shell.refusing = STOPPING
+    listeners.close_clients()
+    await clients.drain(shutdown_s, orders.hurry)
+    listeners.close_admin()
+    await probes.stop()
+    shell.stop()
+    for connection in list(admin.connections):
+        connection.abort()
+    journal.close()
+
+
+def calm_collector() -> None:
+    """Have the garbage collector leave alone what is there now, and come rarely."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 20, 100)
+
+
+def _use_measured_profiles(expanded: Expanded, members: Members, probes: Probes) -> None:
+    """Simulated engines are as fast as their profile says by definition; others by what was measured."""
+    fleet = expanded.fleet
+    if fleet.profiles.path is None or isinstance(fleet.engines.runtime, SimulatedRuntime):
+        return
+    speeds = Speeds(members, expanded.profiles)
+    probes.on_life = lambda engine, page: speeds.look(engine, page, fleet, probes.timeout_s)
+
+
+def _say_serving(expanded: Expanded) -> None:
+    """Ports, not addresses: a log leaves the house more often than a fleet file."""
+    router, engines = expanded.routers[0], len(expanded.engines)
+    log.info(
+        "serving %s: clients on port %d, operators on port %d, %d engines, pid %d",
+        *(expanded.fleet.metadata.name, router.port, router.admin_port, engines, os.getpid()),
+    )
+
+
+def _reload(reloader: Reloader, orders: Orders) -> None:
+    """SIGHUP. systemd is told when it begins and ends (`Type=notify-reload`)."""
+    orders.tell(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+    reloader.start(by="SIGHUP", check=False, done=lambda outcome: orders.tell("READY=1"))
+
+
+def _watchdog(shell: Shell, orders: Orders) -> None:
+    """Tell systemd from the loop that the loop turns, twice in each `WatchdogSec=`."""
+    interval = os.environ.get("WATCHDOG_USEC", "")
+    if interval.isdigit() and int(interval) > 0:
+        shell.every(int(interval) / 2e6, lambda: orders.tell("WATCHDOG=1"))
