@@ -49,6 +49,7 @@ def simulate(
     engines: o.EnginesOption = None,
     split: o.SplitOption = None,
     admission: o.AdmissionOption = None,
+    prior: o.PriorOption = None,
     replay: o.ReplayOption = None,
     plot: o.PlotOption = None,
     tune: o.TuneOption = None,
@@ -77,7 +78,7 @@ def simulate(
         if replay is not None and policy is None:
             return _replayed(replay)
         ask = room.Ask(
-            fleet, trace, mix, bodies, seconds, compress, curves, engines, split, admission and admission.value
+            fleet, trace, mix, bodies, seconds, compress, curves, engines, split, admission and admission.value, prior
         )
         if tune:
             return _tuned(ask, tune, tune_on or [], report_on or [], _seeds(seeds), policy, rate, budget, goodput)

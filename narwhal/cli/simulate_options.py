@@ -46,6 +46,10 @@ GoodputOption = Annotated[
 CurvesOption = Annotated[
     str | None, typer.Option(metavar="NAME|FILE", help="Engine curves: a shipped profile's name, or a file.")
 ]
+PriorOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME|FILE", help="The engines have no profile: the controller learns, from this one."),
+]
 EnginesOption = Annotated[int | None, typer.Option(min=2, max=256, help="Number of engines, without a fleet file.")]
 SplitOption = Annotated[str | None, typer.Option(metavar="SPLIT", help="Split at the start, such as 5p3d.")]
 AdmissionOption = Annotated[Admission | None, typer.Option(help="Admission; default: the fleet file's.")]

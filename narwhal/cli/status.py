@@ -25,11 +25,12 @@ def why(router: RouterOption = None, fleet: FleetOption = None, token_file: Toke
 
     Example: narwhal why --fleet fleet.yaml
     """
-    from narwhal.diagnose import explain
+    from narwhal.diagnose import explain, learning_lines
 
     with router_admin(router, fleet, token_file) as admin:
-        decisions, document, hold = admin.decisions(), admin.moves(), admin.state()["hold"]
+        decisions, document, state = admin.decisions(), admin.moves(), admin.state()
     moves = document["moves"]
     held = [decision for decision in decisions if decision["outcome"] == "held"]
-    text = "\n".join(explain(moves, decisions, document["now_t"], hold["reason"]))
+    lines = explain(moves, decisions, document["now_t"], state["hold"]["reason"])
+    text = "\n".join([*lines, *learning_lines(state)])
     return Result(data={"now_t": document["now_t"], "moves": moves, "held": held}, text=text)

@@ -48,8 +48,7 @@ def _handoff_s(pool: Pool, request: Request) -> float:
 
     A mean above the target refuses everyone, and nobody would be left to tell that it is over: one at a time may try.
     """
-    requests = pool.requests
-    return pool.handoff_s if len(requests) > 1 or (requests and request.id not in requests) else 0.0
+    return 0.0 if _alone(pool, request) else pool.handoff_s
 
 
 def refuse(pool: Pool, settings: Settings, demand: Demand, t: float, request: Request) -> Refusal | None:
@@ -65,7 +64,7 @@ def refuse(pool: Pool, settings: Settings, demand: Demand, t: float, request: Re
     if account.waiting and account.waiting >= int(settings.serving.queue.max_requests * account.portion):
         wait = pool.queue.ahead(request.share).cost_s / max(len(pool.prefill or pool.decode), 1) or 1.0
         return Refusal("queue_full", f"{account.waiting} requests already wait", wait)
-    if settings.serving.admission == "open" or not _trusted(pool):
+    if _open(pool, settings, request):
         return None
     return _refuse_ttft(pool, settings, t, request) or _refuse_decode(pool, settings, demand, t, request)
 
@@ -81,7 +80,7 @@ def foresee(pool: Pool, settings: Settings, t: float, share: Share, least: int, 
         if over is not None:
             return over
     engine = load.reference(pool)
-    if engine is None or settings.serving.admission == "open" or not _trusted(pool):
+    if engine is None or _open(pool, settings, request):
         return None
     request.cost_s, request.ttft_s = engine.prefill_s(request.prompt_tokens), settings.slo.ttft_for(most)
     return _refuse_prompt(settings, request)
@@ -117,7 +116,7 @@ def refuse_held(pool: Pool, settings: Settings, demand: Demand, t: float, reques
     """The refusal of a held request that wakes; `decode`: it has to wait on."""
     if splits(pool, settings) is None:
         return Refusal("decode", "no engine can serve this request at the moment", 1.0)
-    if settings.serving.admission == "open" or not _trusted(pool):
+    if _open(pool, settings, request):
         return None
     return refuse_late(pool, settings, t, request) or _refuse_decode(pool, settings, demand, t, request)
 
@@ -140,7 +139,7 @@ def refuse_late(pool: Pool, settings: Settings, t: float, request: Request) -> R
     """The refusal of a queued request that wakes, when what is left is too little for its own prefill."""
     limit = request.ttft_s * (1 + settings.serving.margin)
     price = t - request.arrived_t + request.cost_s + _handoff_s(pool, request)
-    if price <= limit or request.attempts or settings.serving.admission == "open" or not _trusted(pool):
+    if price <= limit or request.attempts or _open(pool, settings, request):
         return None
     return Refusal(
         "queue",
@@ -167,11 +166,18 @@ def _ahead(pool: Pool, request: Request) -> Ahead:
     return pool.queue.ahead(request.share) if pool.queue.count else NOTHING
 
 
-def _trusted(pool: Pool) -> bool:
-    for engine in pool.prefill:  # noqa: SIM110  a generator would cost more than what it looks at
-        if not engine.known:
-            return False
-    return True
+def _open(pool: Pool, settings: Settings, request: Request) -> bool:
+    """Whether nobody is refused for its price: by the settings, or while the curves are not to be trusted.
+
+    Curves that were learned may refuse everyone, and nobody would be left to correct them: one at a time may try.
+    """
+    return settings.serving.admission == "open" or not pool.trusted or (bool(pool.learned) and _alone(pool, request))
+
+
+def _alone(pool: Pool, request: Request) -> bool:
+    """Whether there is no other request."""
+    requests = pool.requests
+    return not requests or (len(requests) == 1 and request.id in requests)
 
 
 def _refuse_prompt(settings: Settings, request: Request) -> Refusal | None:

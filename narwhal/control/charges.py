@@ -29,13 +29,30 @@ def release_prefill(pool: Pool, request: Request) -> tuple[float, float] | None:
     return sent_t, cost_s
 
 
+def drop_prefill(pool: Pool, request: Request) -> None:
+    """Take a prompt off its engine that will have no answer: what the engine did meanwhile is not known."""
+    engine = pool.engines.get(request.prefill_engine)
+    if release_prefill(pool, request) is not None and engine is not None and engine.meter is not None:
+        engine.meter.spoiled = bool(engine.prefills)
+
+
 def charge_decode(engine: Engine, request: Request, t: float) -> None:
     """Charge a stream that is sent to `engine` at `t`: one sequence, and its prompt's KV."""
+    begin_intervals(engine, request, t)
     request.decode_engine = engine.id
     request.entered_t = t
     request.kv_tokens = request.prompt_tokens
     engine.streams += 1
     engine.kv_tokens += request.kv_tokens
+
+
+def begin_intervals(engine: Engine, request: Request, t: float) -> None:
+    """Note where a stream's intervals begin: at its first token, or before it where that is not told."""
+    meter = engine.meter
+    if meter is not None:
+        meter.watch(t, engine.charged_streams, engine.charged_kv_tokens)
+        tokens = max(request.produced, int(request.first_token))
+        request.metered = (t, meter.stream_s, meter.kv_token_s, tokens)
 
 
 def release_decode(pool: Pool, request: Request) -> None:

@@ -1,6 +1,14 @@
-"""Live corrections of an engine's curves, from what it really served: bounded, slowly forgotten."""
+"""Live corrections of an engine's curves, from what it really served: bounded, slowly forgotten.
 
-from narwhal.control.state import Engine, Pool
+An engine with a profile keeps its curves, with one factor on prefill. One without has those that were learned of its
+kind (`learning`). And the handoff: a moving mean of the time from sending leg 2 to its first
+token, which admission charges.
+"""
+
+from narwhal.control.charges import begin_intervals
+from narwhal.control.learning import Learned
+from narwhal.control.meter import LEAST_TOKENS
+from narwhal.control.state import Engine, Phase, Pool, Request
 
 LEAST, MOST = 0.5, 2.0
 """Bounds of a correction (`3-control.md`, Curves)."""
@@ -8,23 +16,72 @@ WEIGHT = 0.1
 """Weight of one sample."""
 
 
-def correct_prefill(engine: Engine, t: float, sent_t: float, prompt_tokens: int) -> None:
+def correct_prefill(pool: Pool, engine: Engine, t: float, sent_t: float, prompt_tokens: int, own: int = 0) -> None:
     """Correct an engine's prefill curve with a prompt that was sent at `sent_t` and answered at `t`.
 
     Service began when the prompt was sent or when the one before it left, whichever is later. A prompt that shared
-    the engine with decodes says nothing about the curve and is left out.
+    the engine with decodes says nothing about the curve and is left out. `own`: streams that are the prompt itself.
     """
     began_t = sent_t if sent_t > engine.last_prefill_t else engine.last_prefill_t
     engine.last_prefill_t = t
+    meter = engine.meter
+    if meter is not None:
+        meter.spoiled |= engine.streams > own
+        if meter.prefilled(t, began_t, prompt_tokens, len(engine.prefills)):
+            _spread(pool, meter.learned)
+        return
     predicted_s = engine.curves.prefill_s(prompt_tokens)
-    if engine.streams or t <= began_t or predicted_s <= 0:
+    if engine.streams > own or t <= began_t or predicted_s <= 0:
         return
     ratio = min(max((t - began_t) / predicted_s, LEAST), MOST)
-    weight = max(WEIGHT, 1.0 / (engine.samples + 1)) if not engine.measured else WEIGHT
-    engine.prefill_scale += weight * (ratio - engine.prefill_scale)
-    engine.samples += 1
+    engine.prefill_scale += WEIGHT * (ratio - engine.prefill_scale)
 
 
-def observe_handoff(pool: Pool, seconds: float) -> None:
-    """Take the time from sending leg 2 to its first token into the moving mean that admission charges."""
-    pool.handoff_s += WEIGHT * (seconds - pool.handoff_s)
+def observe_first_token(pool: Pool, request: Request, t: float, sent_t: float | None) -> None:
+    """The first token is out at `t`: a handoff's time is known, or a prompt's that ran on one engine (`sent_t`)."""
+    if request.phase is Phase.DECODE:
+        pool.handoff_s += WEIGHT * (max(t - request.entered_t, 0.0) - pool.handoff_s)
+    engine = pool.engines.get(request.decode_engine)
+    if engine is None:
+        return
+    if sent_t is not None and not request.whole:
+        correct_prefill(pool, engine, t, sent_t, request.prompt_tokens, own=1)
+    begin_intervals(engine, request, t)
+
+
+def watch_batches(pool: Pool, t: float) -> None:
+    """Note what the engines that are learned from have, before tokens change it."""
+    for engine in pool.engines.values() if pool.learned else ():
+        if engine.meter is not None:
+            engine.meter.watch(t, engine.charged_streams, engine.charged_kv_tokens)
+
+
+def learn_intervals(pool: Pool, request: Request, t: float, completion_tokens: int) -> None:
+    """Learn from a stream that has just ended: its mean interval, in the mean batch that it was in.
+
+    Intervals are linear in the batch, so means of both fit the curve as well as each interval would. One that met a
+    prompt on its engine says nothing about the curve. An answer that does not stream counts from when its leg was
+    sent, so it has to be longer for its handoff not to matter.
+    """
+    engine = pool.engines.get(request.decode_engine)
+    if engine is None or engine.meter is None or request.whole:
+        return
+    meter = engine.meter
+    meter.watch(t, engine.charged_streams, engine.charged_kv_tokens)
+    began_t, stream_s, kv_token_s, before = request.metered
+    tokens, elapsed_s = completion_tokens - before, t - began_t
+    least = LEAST_TOKENS if request.first_token else 4 * LEAST_TOKENS
+    if engine.prefills or engine.last_prefill_t > began_t or tokens < least or elapsed_s <= 0:
+        return
+    mean_streams, mean_kv_tokens = (meter.stream_s - stream_s) / elapsed_s, (meter.kv_token_s - kv_token_s) / elapsed_s
+    meter.learned.decoded(mean_streams, mean_kv_tokens, elapsed_s / tokens)
+    _spread(pool, meter.learned)
+
+
+def _spread(pool: Pool, learned: Learned) -> None:
+    """Tell every engine of a kind what was learned of it."""
+    for engine in pool.engines.values():
+        if engine.meter is not None and engine.meter.learned is learned:
+            engine.curves = learned.curves
+    if not pool.trusted:
+        pool.refresh()

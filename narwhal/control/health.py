@@ -32,10 +32,10 @@ class Health:
         if event.engine in self.pool.engines:
             return []
         engine = Engine(event.engine, event.pin or event.role, event.curves)
-        engine.measured = event.measured
         engine.pin = event.pin
         engine.fingerprint = event.fingerprint
         engine.device = event.device
+        self.pool.measure(engine, event.curves, measured=event.measured)
         self.pool.engines[engine.id] = engine
         return [EngineChanged(engine.id, "joined", f"as {engine.role}"), ProbeEngine(engine.id)]
 
@@ -51,9 +51,11 @@ class Health:
         engine = self.pool.engines.get(event.engine)
         if engine is None:
             return []
-        if engine.curves != event.curves:
-            engine.curves, engine.prefill_scale, engine.samples = event.curves, 1.0, 0
-        engine.measured, engine.pin, engine.device = event.measured, event.pin, event.device
+        engine.pin, engine.device = event.pin, event.device
+        known = engine.curves if engine.meter is None else engine.meter.learned.prior
+        if (known, engine.measured) != (event.curves, event.measured):
+            engine.prefill_scale = 1.0
+            self.pool.measure(engine, event.curves, measured=event.measured)
         return []
 
     def retired(self, event: EngineRetired) -> list[AnyCommand]:

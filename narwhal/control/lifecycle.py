@@ -2,7 +2,7 @@
 
 from narwhal.control import admission, charges, load, placement
 from narwhal.control.commands import Abort, AnyCommand, Refuse, StartDecode, StartPrefill, StartWhole, Wait
-from narwhal.control.corrections import correct_prefill, observe_handoff
+from narwhal.control.corrections import correct_prefill, learn_intervals, observe_first_token, watch_batches
 from narwhal.control.demand import Demand
 from narwhal.control.events import (
     DeadlinePassed,
@@ -186,7 +186,7 @@ class Lifecycle:
         charge = charges.release_prefill(self.pool, request)
         producer = self.pool.engines.get(request.prefill_engine)
         if charge is not None and producer is not None:
-            correct_prefill(producer, event.t, charge[0], request.prompt_tokens)
+            correct_prefill(self.pool, producer, event.t, charge[0], request.prompt_tokens)
         request.prefilled_t = event.t
         request.phase = Phase.SEAT
         commands = self._seat(request, event.t)
@@ -208,15 +208,9 @@ class Lifecycle:
             until = _until(t, self.settings.serving.deadlines.first_token_s)
             return [StartDecode(request.id, engine.id, request.prefill_engine, until)]
         producer = self.pool.engines.get(request.prefill_engine)
-        if producer is not None and producer.open and not self._has_peer(producer, request):
+        if producer is not None and producer.open and not placement.has_peer(self.pool, producer, request):
             return [self._start_whole(request, producer, t)]
         return []
-
-    def _has_peer(self, producer: Engine, request: Request) -> bool:
-        return any(
-            engine is not producer and engine.fingerprint == producer.fingerprint and engine.id not in request.excluded
-            for engine in self.pool.decode
-        )
 
     def fill_seats(self, t: float) -> list[AnyCommand]:
         """Start leg 2 of handoffs that wait, in their queue's order, while there are seats."""
@@ -246,15 +240,16 @@ class Lifecycle:
         if request is None or request.first_token:
             return []
         request.first_token = True
-        if request.phase is Phase.DECODE:
-            observe_handoff(self.pool, max(event.t - request.entered_t, 0.0))
-        if request.phase is not Phase.WHOLE or charges.release_prefill(self.pool, request) is None:
+        charge = charges.release_prefill(self.pool, request) if request.phase is Phase.WHOLE else None
+        observe_first_token(self.pool, request, event.t, charge[0] if charge is not None else None)
+        if charge is None:
             return []
         self._count_entry(request, event.t)
         return self.dispatch(event.t)
 
     def tokens(self, event: TokensObserved) -> list[AnyCommand]:
         """Charge the tokens that streams produced since the last such event."""
+        watch_batches(self.pool, event.t)
         requests = self.pool.requests
         for number, tokens in zip(event.requests, event.tokens, strict=True):
             request = requests.get(number)
@@ -266,6 +261,7 @@ class Lifecycle:
         """An answer is complete: what it used is known."""
         request = self.pool.requests.get(event.request)
         if request is not None:
+            learn_intervals(self.pool, request, event.t, event.completion_tokens)
             charges.correct_tokens(request, event.completion_tokens)
             request.share.account.learn(event.completion_tokens, event.t - request.arrived_t)
         return self._over(event.request, event.t)
@@ -297,7 +293,7 @@ class Lifecycle:
             self.pool.seats.remove(request)
         charges.settle(request)
         if request.phase is not Phase.DECODE:  # its leg 1 is over
-            charges.release_prefill(self.pool, request)
+            charges.drop_prefill(self.pool, request)
         charges.release_decode(self.pool, request)
         del self.pool.requests[request.id]
 
@@ -326,7 +322,7 @@ class Lifecycle:
         request.attempts += 1
         if request.decode_engine == engine:
             request.avoided = request.prefill_engine
-        charges.release_prefill(self.pool, request)
+        charges.drop_prefill(self.pool, request)
         charges.release_decode(self.pool, request)
         return self._enqueue(request, t, front=True) + self.fill_seats(t)
 

@@ -67,7 +67,15 @@ def has_seat(engine: Engine, prompt_tokens: int, tpot_s: float) -> bool:
     curves = engine.curves
     if streams + 1 > curves.max_num_seqs or kv_tokens > curves.kv_capacity_tokens:
         return False
-    return curves.interval_s(streams + 1, kv_tokens) <= tpot_s or not engine.known
+    return curves.interval_s(streams + 1, kv_tokens) <= tpot_s or not engine.knows_decode
+
+
+def has_peer(pool: Pool, producer: Engine, request: Request) -> bool:
+    """Whether a decode engine other than its producer can read a request's handoff, now or once it has room."""
+    return any(
+        engine is not producer and engine.fingerprint == producer.fingerprint and engine.id not in request.excluded
+        for engine in pool.decode
+    )
 
 
 def choose_whole(pool: Pool, settings: Settings, t: float, request: Request) -> Engine | None:

@@ -37,7 +37,9 @@ from narwhal.control.demand import Demand, Flow, History
 from narwhal.control.departure import Departure
 from narwhal.control.evidence import Evidence, Settled
 from narwhal.control.health import Health
+from narwhal.control.learning import Estimate, Learned
 from narwhal.control.lifecycle import Lifecycle
+from narwhal.control.meter import Meter
 from narwhal.control.projection import Projection
 from narwhal.control.queue import FairQueue, Line, PriorityClass
 from narwhal.control.reactive import Reactive
@@ -48,8 +50,8 @@ from narwhal.control.tenants import Account, Accounts, Share
 STATE: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Account, Accounts, Demand, Departure, Engine, Evidence, FairQueue, Flow, Health, History, Lifecycle, Line),
-        *(Pool, PriorityClass, Projection, Reactive, RoleController, Settled, Share, Timer),
+        *(Account, Accounts, Demand, Departure, Engine, Estimate, Evidence, FairQueue, Flow, Health, History, Learned),
+        *(Lifecycle, Line, Meter, Pool, PriorityClass, Projection, Reactive, RoleController, Settled, Share, Timer),
     )
 }
 """Classes whose objects hold state: nothing else is made from a file."""

@@ -14,6 +14,8 @@ from pydantic import TypeAdapter
 
 from narwhal.control.curves import Curves
 from narwhal.control.events import Role
+from narwhal.control.learning import Learned
+from narwhal.control.meter import Meter
 from narwhal.control.queue import FairQueue
 from narwhal.control.tenants import Accounts, Share
 from narwhal.fleet.model import Controller, Fleet, Recovery, Serving, Slo, TenantLimits
@@ -72,10 +74,6 @@ class Settings:
         return {part.name: TypeAdapter(part.type) for part in fields(cls)}  # type: ignore[arg-type]
 
 
-PRIOR_SAMPLES = 8
-"""Prompts after which a corrected prior is trusted (`3-control.md`, Curves)."""
-
-
 class Phase(Enum):
     """Where a request is."""
 
@@ -129,6 +127,8 @@ class Request(msgspec.Struct, array_like=True, eq=False, gc=False):
     """Retries so far."""
     status_failures: int = 0
     """Engines that answered it with a 5xx; the second blames the request."""
+    metered: tuple[float, float, float, int] = (0.0, 0.0, 0.0, 0)
+    """Where its intervals began: time, the integrals of its engine's `Meter`, and tokens that it had then."""
     excluded: tuple[str, ...] = ()
     """Engines that failed it; it never goes back to one."""
     avoided: str = ""
@@ -153,8 +153,8 @@ class Engine:
     __slots__ = (
         "admitted", "curves", "device", "draining", "ejected", "failures", "fingerprint", "foreign_kv_tokens",
         "foreign_streams", "generation", "healthy", "id", "kv_tokens", "last_prefill_t", "leaves_t", "measured",
-        "moving", "pin", "prefill_backlog_s", "prefill_scale", "prefill_tokens", "prefills", "role",
-        "role_since_t", "samples", "streams", "suspected", "told_id",
+        "meter", "moving", "pin", "prefill_backlog_s", "prefill_scale", "prefill_tokens", "prefills", "role",
+        "role_since_t", "streams", "suspected", "told_id",
     )  # fmt: skip
 
     def __init__(self, id: str, role: Role, curves: Curves) -> None:
@@ -164,6 +164,8 @@ class Engine:
         self.pin: Role | None = None
         self.curves = curves
         self.measured = False
+        self.meter: Meter | None = None
+        """What it shows of its speed while it has no profile."""
         self.fingerprint = ""
         self.device = ""
         self.generation = ""
@@ -194,8 +196,6 @@ class Engine:
         """Sum of their KV: prompt plus visible tokens."""
         self.prefill_scale = 1.0
         """Live correction of the prefill curve: served over predicted, within 0.5 to 2."""
-        self.samples = 0
-        """Prompts that corrected it."""
         self.last_prefill_t = float("-inf")
         """When the last prompt left it."""
         self.foreign_streams = 0
@@ -214,9 +214,14 @@ class Engine:
         return self.live and not self.suspected and self.moving is None
 
     @property
-    def known(self) -> bool:
-        """Whether its curves are to be trusted: measured, or a prior that 8 prompts have corrected."""
-        return self.measured or self.samples >= PRIOR_SAMPLES
+    def knows_prefill(self) -> bool:
+        """Whether its prefill curve is to be trusted: measured, or learned from enough prompts."""
+        return self.measured or (self.meter is not None and self.meter.learned.prefill.trusted)
+
+    @property
+    def knows_decode(self) -> bool:
+        """Whether its decode curve is to be trusted: measured, or learned from enough streams."""
+        return self.measured or (self.meter is not None and self.meter.learned.decode.trusted)
 
     def prefill_s(self, prompt_tokens: int) -> float:
         """Seconds it takes to prefill a prompt alone, live correction included."""
@@ -287,15 +292,30 @@ class Pool:
     """Open decode engines by id."""
     decode_fingerprints: tuple[str, ...] = ()
     """Contracts that they hold."""
+    learned: dict[tuple[Curves, str, bool], Learned] = field(default_factory=dict)
+    """What was learned of engines without a profile, by kind: prior, contract, whether they share a card."""
+    trusted: bool = False
+    """Whether the curves that admission goes by are to be trusted, as of the last `refresh`."""
     handoff_s: float = 0.0
     """Measured seconds from sending leg 2 to its first token, a moving mean."""
 
     def refresh(self) -> None:
-        """Note which engines are open; after every change of a role or a standing."""
+        """Note which engines are open, and what is known of them; after every change of a role or a standing."""
         engines = [engine for _, engine in sorted(self.engines.items()) if engine.open]
         self.prefill = [engine for engine in engines if engine.role == "prefill"]
         self.decode = [engine for engine in engines if engine.role == "decode"]
         self.decode_fingerprints = tuple({engine.fingerprint: None for engine in self.decode})
+        self.trusted = all(engine.knows_prefill for engine in self.prefill or self.decode) and (
+            not self.prefill or all(engine.knows_decode for engine in self.decode)
+        )
+
+    def measure(self, engine: Engine, curves: Curves, *, measured: bool) -> None:
+        """Have an engine be as fast as a profile says, or as was learned of its kind from a prior."""
+        engine.curves, engine.measured, engine.meter = curves, measured, None
+        if not measured:
+            kind = (curves, engine.fingerprint, bool(engine.device))
+            learned = self.learned.setdefault(kind, Learned(curves))
+            engine.meter, engine.curves = Meter(learned), learned.curves
 
     def split(self) -> tuple[int, int]:
         """Live prefill and decode engines, pending moves counted as done."""

@@ -2,7 +2,7 @@
 
 from narwhal.diagnose.client import AddressError, AdminClient, RefusedError, UnreachableError
 from narwhal.diagnose.find import NoRouterError, NoTokenError, find_router
-from narwhal.diagnose.words import explain, refusal, reload_lines, status_lines
+from narwhal.diagnose.words import explain, learning_lines, refusal, reload_lines, status_lines
 
 __all__ = [
     "AddressError",
@@ -12,6 +12,7 @@ __all__ = [
     "RefusedError",
     "UnreachableError",
     "explain",
+    "learning_lines",
     "find_router",
     "refusal",
     "reload_lines",

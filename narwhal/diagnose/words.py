@@ -68,6 +68,26 @@ def status_lines(state: Json) -> list[str]:
     ]
     if any(engine["pin"] for engine in state["engines"]):
         lines.append("* pinned to its role")
+    return lines + learning_lines(state)
+
+
+def learning_lines(state: Json) -> list[str]:
+    """Engines without a profile: what was learned of them so far, and what that holds up. Empty when there are none."""
+    groups: dict[tuple[int, int, int], list[str]] = {}
+    for engine in state["engines"]:
+        seen = engine.get("learning")
+        if seen:
+            samples = seen["prefill_samples"], seen["decode_samples"], seen["needed_samples"]
+            groups.setdefault(samples, []).append(engine["id"])
+    lines = [
+        f"learning  {', '.join(engines)}: no profile; learned from {prefill} prefill and {decode} decode samples"
+        + (f", admission is open until there are {needed} of each" if min(prefill, decode) < needed else "")
+        for (prefill, decode, needed), engines in groups.items()
+    ]
+    if lines:
+        lines.append(
+            "          engines keep their roles meanwhile (floors are repaired): `narwhal profile` measures them"
+        )
     return lines
 
 

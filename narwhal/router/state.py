@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from narwhal.control.learning import PRIOR_SAMPLES
 from narwhal.control.state import Engine, Phase
 from narwhal.control.tenants import Account
 
@@ -69,6 +70,19 @@ def _engine(shell: "Shell", engine: Engine, url: str, now: float) -> dict[str, A
         "kv_tokens": engine.charged_kv_tokens,
         "backlog_s": engine.backlog_s(now),
         "occupancy": engine.occupancy(shell.settings.slo.tpot_s),
+        "learning": _learning(engine),
+    }
+
+
+def _learning(engine: Engine) -> dict[str, int] | None:
+    """What its speed is known from, where that is no profile."""
+    if engine.meter is None:
+        return None
+    learned = engine.meter.learned
+    return {
+        "prefill_samples": learned.prefill.samples,
+        "decode_samples": learned.decode.samples,
+        "needed_samples": PRIOR_SAMPLES,
     }
 
 

@@ -15,6 +15,7 @@ from narwhal.simulate.setup import (
     plain_engines,
     plain_settings,
     trace_traffic,
+    unprofiled,
     with_admission,
 )
 
@@ -37,6 +38,7 @@ class Ask:
     engines: int | None = None
     split: str | None = None
     admission: str | None = None
+    prior: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ def prepare(ask: Ask) -> Prepared:
         raise TrafficError("name a fleet file, or give --curves and --engines, such as --curves 8b-h100 --engines 8")
     else:
         engines, settings = plain_engines(ask.engines, curves), plain_settings()
+    if ask.prior:
+        engines = unprofiled(engines, Curves.from_profile(load_profile(ask.prior)))
     if ask.split:
         engines = with_split(engines, *parse_split(ask.split))
     settings = with_admission(settings, ask.admission)

@@ -56,6 +56,22 @@ def fleet_engines(expanded: Expanded, curves: Curves | None = None) -> list[Engi
     ]
 
 
+def unprofiled(engines: list[EngineSetup], prior: Curves) -> list[EngineSetup]:
+    """The engines without a profile: control starts from a prior, with their limits, and learns what they are."""
+    return [
+        replace(
+            engine,
+            prior=msgspec.structs.replace(
+                prior,
+                kv_capacity_tokens=engine.curves.kv_capacity_tokens,
+                max_num_seqs=engine.curves.max_num_seqs,
+                chunk_tokens=engine.curves.chunk_tokens,
+            ),
+        )
+        for engine in engines
+    ]
+
+
 def fleet_settings(expanded: Expanded) -> Settings:
     """The parts of a fleet file that control reads."""
     return Settings.of(expanded.fleet)

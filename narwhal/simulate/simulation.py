@@ -39,6 +39,8 @@ class EngineSetup:
     """Group of engines that share its card; empty: alone."""
     measured: bool = True
     """Whether control may trust its curves."""
+    prior: Curves | None = None
+    """What control is told instead of its curves: it has no profile."""
 
 
 class Mover:
@@ -116,7 +118,14 @@ class Simulation:
                 self.cards.setdefault(setup.device, []).append(setup.id)
             self.feed(
                 e.EngineJoined(
-                    0.0, setup.id, setup.role, setup.curves, setup.measured, setup.pin, "simulated", setup.device
+                    0.0,
+                    setup.id,
+                    setup.role,
+                    setup.prior or setup.curves,
+                    setup.measured and setup.prior is None,
+                    setup.pin,
+                    "simulated",
+                    setup.device,
                 )
             )
             self.feed(e.EngineUp(0.0, setup.id, self.generation_of(setup.id)))

@@ -50,8 +50,10 @@ def settings(**parts: Any) -> Settings:
 class Driver:
     """A `Control` with engines that are up, and the commands it gave."""
 
-    def __init__(self, roles: str, *, fingerprints: dict[str, str] | None = None, **parts: Any) -> None:
-        """`roles` such as `ppd`: engine e0 and e1 prefill, e2 decode."""
+    def __init__(
+        self, roles: str, *, fingerprints: dict[str, str] | None = None, measured: bool = True, **parts: Any
+    ) -> None:
+        """`roles` such as `ppd`: engine e0 and e1 prefill, e2 decode. `measured`: whether they have profiles."""
         self.settings = settings(**parts)
         self.control = Control(self.settings)
         self.pool = self.control.pool
@@ -61,7 +63,7 @@ class Driver:
         for number, letter in enumerate(roles):
             role: Role = "prefill" if letter == "p" else "decode"
             name = f"e{number}"
-            self.feed(EngineJoined(self.t, name, role, CURVES, True, None, (fingerprints or {}).get(name, "")))
+            self.feed(EngineJoined(self.t, name, role, CURVES, measured, None, (fingerprints or {}).get(name, "")))
             self.feed(EngineUp(self.t, name, "life-1"))
 
     def feed(self, event: AnyEvent) -> list[AnyCommand]:

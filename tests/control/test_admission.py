@@ -68,8 +68,7 @@ def test_the_measured_handoff_is_part_of_the_price() -> None:
 
 
 def test_an_unmeasured_engine_admits_openly() -> None:
-    driver = Driver("pd", serving=PREDICTIVE)
-    driver.engine("e0").measured = False
+    driver = Driver("pd", serving=PREDICTIVE, measured=False)
     only(driver.arrive(1, 2500), StartPrefill)
     only(driver.arrive(2, 2500), StartPrefill)
     only(driver.arrive(3, 2500), Wait)

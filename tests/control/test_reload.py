@@ -225,9 +225,9 @@ def test_new_curves_price_what_comes_and_leave_what_is_charged() -> None:
     driver = Driver("pd")
     driver.arrive(1, 1000)
     engine = driver.engine("e0")
-    engine.prefill_scale, engine.samples = 1.7, 9
+    engine.prefill_scale = 1.7
     driver.feed(EngineRevised(0.1, "e0", replace(CURVES, b_s=0.002), False))
-    assert (engine.prefill_scale, engine.samples, engine.known) == (1.0, 0, False)
+    assert (engine.prefill_scale, engine.measured, engine.knows_prefill) == (1.0, False, False)
     assert engine.prefill_backlog_s == pytest.approx(1.0)
     driver.arrive(2, 1000)
     assert engine.prefill_backlog_s == pytest.approx(3.0)

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from narwhal.control.guards import LONG_AGO_S
-from narwhal.diagnose import explain, refusal, status_lines
+from narwhal.diagnose import explain, learning_lines, refusal, status_lines
 from narwhal.diagnose.words import guard_words
 
 
@@ -90,6 +90,20 @@ def test_a_refusal_names_all_that_held_and_else_the_reason() -> None:
 
 def test_why_says_so_when_nothing_happened() -> None:
     assert explain([], [], 0.0) == ["no engine has been moved yet", "", "nothing better was held back since"]
+
+
+def test_status_and_why_say_what_is_learned_and_what_waits_for_it() -> None:
+    def engine(name: str, *samples: int) -> dict[str, Any]:
+        names = ("prefill_samples", "decode_samples", "needed_samples")
+        return {"id": name, "learning": dict(zip(names, samples, strict=True)) if samples else None}
+
+    assert learning_lines({"engines": [engine("a"), engine("b")]}) == []
+    few = learning_lines({"engines": [engine("a", 3, 9, 8), engine("b"), engine("c", 3, 9, 8)]})
+    assert few[0].startswith("learning  a, c: no profile; learned from 3 prefill and 9 decode samples")
+    assert "admission is open until there are 8 of each" in few[0]
+    assert "narwhal profile" in few[1]
+    enough = learning_lines({"engines": [engine("a", 8, 9, 8)]})
+    assert "admission is open" not in enough[0]
 
 
 def test_status_is_one_page() -> None:

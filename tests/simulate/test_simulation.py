@@ -150,3 +150,32 @@ def test_the_true_output_length_is_not_told(curves: Curves) -> None:
     )
     sim.run()
     assert seen == [4096]
+
+
+@pytest.mark.parametrize(("prior", "true"), [("demo", "8b-h200"), ("8b-h200", "cpu-tiny")])
+def test_engines_without_a_profile_are_learned_from_what_they_serve(prior: str, true: str) -> None:
+    mix = "steady:code,conv:30"
+    ask = Ask(mix=mix, seconds=120, curves=true, engines=4, split="2p2d", admission="predictive", prior=prior)
+    prepared = prepare(ask)
+    sim = simulation(prepared.scenario, parse_policy("reactive"), 0.5 * prepared.full_rps, 11)
+    assert not sim.control.pool.trusted
+    sim.run()
+    assert sim.control.pool.trusted
+    assert not sim.moves
+    curves = prepared.scenario.engines[0].curves
+    engines = sim.control.pool.engines.values()
+    prompts = sorted(request.prompt_tokens for request in sim.requests)
+    for n in (prompts[len(prompts) * share // 100] for share in (10, 50, 90)):
+        assert all(engine.curves.prefill_s(n) == pytest.approx(curves.prefill_s(n), rel=0.15) for engine in engines)
+    batches = seen_batches(sim)
+    for m, kv in batches:
+        assert all(e.curves.interval_s(m, kv) == pytest.approx(curves.interval_s(m, kv), rel=0.15) for e in engines)
+
+
+def seen_batches(sim: Simulation) -> list[tuple[int, int]]:
+    """Batches like those that a run had: the mean one, and half and twice as many streams."""
+    served = [request for request in sim.requests if request.outcome == "served" and request.total_tokens > 1]
+    busy_s = sum(request.finished_t - request.first_t for request in served)
+    mean = max(busy_s / sim.workload.seconds / 2, 1.0)
+    tokens = sum(request.prompt_tokens + request.total_tokens / 2 for request in served) / len(served)
+    return [(round(mean * share), round(mean * share * tokens)) for share in (0.5, 1, 2)]
