@@ -1,6 +1,7 @@
 """Options of the verbs that talk to a router, and turning what goes wrong there into errors."""
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -22,6 +23,13 @@ TokenFileOption = Annotated[
     Path | None,
     typer.Option("--token-file", metavar="FILE", help="File with the admin token; NARWHAL_ADMIN_TOKEN holds one too."),
 ]
+
+
+def same_router(router: str | None, fleet: Path | None) -> str:
+    """The options that name the same router again, for a hint; empty when it is found without."""
+    if router is not None:
+        return f" --router {shlex.quote(router)}"
+    return "" if fleet is None else f" --fleet {shlex.quote(str(fleet))}"
 
 
 @contextmanager
@@ -70,9 +78,10 @@ def router_admin(router: str | None, fleet: Path | None, token_file: Path | None
             hint = "that is no admin listener: name the router's admin port (routers.admin.port; narwhal show FLEET)"
         elif error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             hint = (
-                "give --token-file FILE or set NARWHAL_ADMIN_TOKEN with a token whose scope allows it, or use the "
-                "Unix socket on the router's host: --router unix:STATE_DIR/admin-PORT.sock"
+                "give --token-file FILE or set NARWHAL_ADMIN_TOKEN with a token whose scope allows it; on the router's "
+                "own host its Unix socket needs none: --fleet with the file it was started with finds it, or --router "
+                "unix:PATH with the path that its log names"
             )
         else:
-            hint = "narwhal why"
+            hint = f"narwhal why{same_router(router, fleet)}"
         raise CommandError(Problem("refused", str(error), hint=hint), status="failed", data=error.body) from None

@@ -26,7 +26,8 @@ def new(
     """Make a random API key for a tenant, and say where its reference goes in the fleet file.
 
     Nothing keeps the key but the file, or who reads it here: it is shown once. To rotate, add the new reference beside
-    the old one, reload the router, give the new key to the clients, then take the old reference out.
+    the old one, reload the router, give the new key to the clients, then take the old reference out. A reload reads
+    key files; a new environment variable reaches the router only with a restart, so files rotate better.
 
     Example: narwhal keys new research --out /etc/narwhal/keys/research
     """
@@ -41,22 +42,26 @@ def new(
         reference = f"{{env: {variable}}}"
         return Result(
             data={"tenant": tenant, "key": key, "file": None, "reference": {"env": variable}},
-            text=f"{key}\n\nThis is the only time it is shown. {_where(tenant, reference, f'set {variable} to it')}",
+            text=f"{key}\n\nThis is the only time it is shown. "
+            + _where(
+                tenant, reference, f"set {variable} to it", "Then restart the router: it sees the variable only then"
+            ),
         )
     path = out.absolute()
     _write(path, key)
     return Result(
         data={"tenant": tenant, "key": None, "file": str(path), "reference": {"file": str(path)}},
         artifacts=[str(path)],
-        text=f"wrote a new key to {path} (mode 0600). {_where(tenant, f'{{file: {path}}}', 'let the router read it')}",
+        text=f"wrote a new key to {path} (mode 0600). "
+        + _where(tenant, f"{{file: {path}}}", "let the router read it", "Then reload the router: narwhal reload FLEET"),
     )
 
 
-def _where(tenant: str, reference: str, first: str) -> str:
+def _where(tenant: str, reference: str, first: str, then: str) -> str:
     return (
         f"On the router's host {first}, and add this to the fleet file:\n\n"
         f"routers:\n  tenants:\n    - name: {tenant}\n      keys: [{reference}]   # two while rotating\n\n"
-        "Then reload the router: narwhal reload"
+        f"{then}"
     )
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from narwhal.cli.admin import FleetOption, RouterOption, TokenFileOption, router_admin
+from narwhal.cli.admin import FleetOption, RouterOption, TokenFileOption, router_admin, same_router
 from narwhal.cli.app import verb
 from narwhal.cli.output import CommandError, Problem, Result
 
@@ -41,7 +41,7 @@ def move(
         why = "" if moved else refusal(decision, admin.state()["hold"]["reason"])
     if not moved:
         raise CommandError(
-            Problem("held", f"nothing was moved: {why}", hint="narwhal why"),
+            Problem("held", f"nothing was moved: {why}", hint=f"narwhal why{same_router(router, fleet)}"),
             status="failed",
             data=decision,
         )

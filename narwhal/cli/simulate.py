@@ -72,6 +72,18 @@ def simulate(
     from narwhal import simulate as room
 
     _together(fleet=fleet, engines=engines, replay=replay, plot=plot, tune=tune, tune_on=tune_on, report_on=report_on)
+    if replay is not None:
+        _recorded_alone(
+            FLEET=fleet,
+            trace=trace,
+            mix=mix,
+            bodies=bodies,
+            seconds=seconds,
+            curves=curves,
+            engines=engines,
+            split=split,
+            admission=admission,
+        )
     with _problems():
         if plot is not None:
             room.check_plot(plot)
@@ -100,6 +112,16 @@ def _together(**given: Any) -> None:
                 refuse(f"--{name} does not go with --tune", f"leave out --{name}")
     elif given["tune_on"] or given["report_on"]:
         refuse("--tune-on and --report-on need --tune", "add --tune controller.KEY=LOW..HIGH")
+
+
+def _recorded_alone(**given: Any) -> None:
+    """Raise `CommandError` for what a recording says itself."""
+    named = [name if name.isupper() else f"--{name}" for name, value in given.items() if value is not None]
+    if named:
+        hint = f"leave out {', '.join(named)}; --policy, --rate and --seeds go with --replay"
+        raise CommandError(
+            Problem("usage", f"--replay brings its own fleet and traffic: {named[0]} has no effect", hint=hint)
+        )
 
 
 def _compared(

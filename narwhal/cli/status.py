@@ -30,7 +30,8 @@ def why(router: RouterOption = None, fleet: FleetOption = None, token_file: Toke
     with router_admin(router, fleet, token_file) as admin:
         decisions, document, state = admin.decisions(), admin.moves(), admin.state()
     moves = document["moves"]
+    made = [decision for decision in moves if decision["outcome"] != "held"]
     held = [decision for decision in decisions if decision["outcome"] == "held"]
     lines = explain(moves, decisions, document["now_t"], state["hold"]["reason"])
     text = "\n".join([*lines, *learning_lines(state)])
-    return Result(data={"now_t": document["now_t"], "moves": moves, "held": held}, text=text)
+    return Result(data={"now_t": document["now_t"], "moves": made, "held": held}, text=text)

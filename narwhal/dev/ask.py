@@ -6,15 +6,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 
-def ask(url: str, path: str, body: dict[str, Any] | None = None, *, timeout_s: float = 30.0) -> tuple[int, bytes]:
-    """GET, or POST with a JSON `body`: status and body of the answer. Raises `OSError` when none comes."""
+def ask(
+    url: str, path: str, body: dict[str, Any] | None = None, *, key: str = "", timeout_s: float = 30.0
+) -> tuple[int, bytes]:
+    """GET, or POST with a JSON `body`: status and body of the answer. Raises `OSError` when none comes.
+
+    `key`: sent as the bearer token.
+    """
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
     try:
         if body is None:
             connection.request("GET", path)
         else:
-            headers = {"Content-Type": "application/json"}
+            headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
             connection.request("POST", path, body=json.dumps(body), headers=headers)
         answer = connection.getresponse()
         return answer.status, answer.read()

@@ -1,5 +1,7 @@
 """Bringing an instance up, and down again: idempotent, and able to go on where a killed `up` stopped."""
 
+import hashlib
+import os
 import subprocess
 import sys
 import time
@@ -16,10 +18,11 @@ from narwhal.dev.ports import is_free
 from narwhal.dev.process import DevProcess, Start, living, recorded, start, stop_recorded
 from narwhal.dev.speed import ensure_profiled
 from narwhal.dev.template import port_taken
+from narwhal.diagnose import AddressError, NoTokenError, RefusedError, UnreachableError, find_router
 from narwhal.engine.launch import simulated_argv
 from narwhal.engine.record import write_launch
 from narwhal.engine.render import render_launch
-from narwhal.fleet import EngineSpec, Expanded
+from narwhal.fleet import EngineSpec, Expanded, load_profile
 from narwhal.fleet.expand import base_url
 from narwhal.fleet.model import SimulatedRuntime
 
@@ -64,14 +67,13 @@ class Up:
 def members(instance: Instance, expanded: Expanded) -> list[Member]:
     """The engines, then the router: all that the fleet file asks for on this machine."""
     router = expanded.routers[0]
-    inputs = instance.fleet_digest()
     argv = [sys.executable, "-m", "narwhal.cli.serve", "--fleet", str(instance.fleet)]
     argv += ["--state-dir", str(instance.state)]
-    engines = [_engine(instance, expanded, engine, inputs) for engine in expanded.engines]
+    engines = [_engine(instance, expanded, engine) for engine in expanded.engines]
     return [
         *engines,
         Member(
-            _start(instance, ROUTER, argv, inputs),
+            _start(instance, ROUTER, argv, instance.fleet_digest()),
             (router.port, router.admin_port),
             base_url(router.admin_bind, router.admin_port),
             "/ready",
@@ -89,12 +91,14 @@ def up(
 ) -> Up:
     """Start what is missing and wait until all of it is ready.
 
-    Processes that a former `up` left and that still fit the fleet file are kept; the others it left are stopped.
+    Processes that a former `up` left and that still fit the fleet file are kept, the router after a reload where that
+    is enough; the others it left are stopped.
     When something does not become ready, what this call started is stopped again. Raises `DevError`.
     """
     with instance.locked("up"):
         expanded = instance.expanded()
         wanted = {member.start.name: member for member in members(instance, expanded)}
+        _reload(instance, wanted, say)
         stopped = _stop_outdated(instance, wanted)
         missing = [member for name, member in wanted.items() if name not in living(instance.run)]
         for member in missing:
@@ -158,13 +162,13 @@ def down(instance: Instance, *, deadline_s: float = STOP_DEADLINE_S) -> list[str
 def states(instance: Instance) -> list[dict[str, Any]]:
     """What became of each process: `{name, state, pid, url, log}`, members first.
 
-    States: `ready`, `starting`, `dead` and `stopped`; `outdated` is what runs although the fleet file has changed
-    since it started, or no longer names it (its `url` is None: the file does not tell it). Raises `DevError`.
+    States: `ready`, `starting`, `dead` and `stopped`; `outdated` is what runs otherwise than the fleet file says by
+    now, or is no longer named by it (its `url` is None: the file does not tell it). Raises `DevError`.
     """
     wanted = members(instance, instance.expanded())
     running = living(instance.run)
     known = {process.name for process in recorded(instance.run)}
-    rows = [_row(member, running.get(member.start.name), known) for member in wanted]
+    rows = [_row(instance, member, running.get(member.start.name), known) for member in wanted]
     names = {member.start.name for member in wanted}
     return rows + [_stray(process, runs=True) for name, process in running.items() if name not in names]
 
@@ -175,12 +179,12 @@ def recorded_states(instance: Instance) -> list[dict[str, Any]]:
     return [_stray(process, runs=process.name in running) for process in recorded(instance.run)]
 
 
-def _row(member: Member, process: DevProcess | None, known: set[str]) -> dict[str, Any]:
+def _row(instance: Instance, member: Member, process: DevProcess | None, known: set[str]) -> dict[str, Any]:
     name, log = member.start.name, str(member.start.log)
     if process is None:
         state = "dead" if name in known else "stopped"
         return {"name": name, "state": state, "pid": None, "url": member.url, "log": log}
-    if process.inputs != member.start.inputs:
+    if not _is_current(instance, process, member):
         return _stray(process, runs=True)
     state = "ready" if is_well(member.url, member.ready_path) else "starting"
     return {"name": name, "state": state, "pid": process.identity.pid, "url": member.url, "log": log}
@@ -192,14 +196,17 @@ def _stray(process: DevProcess, *, runs: bool) -> dict[str, Any]:
     return {"name": process.name, "state": state, "pid": pid, "url": None, "log": process.log}
 
 
-def _engine(instance: Instance, expanded: Expanded, engine: EngineSpec, inputs: str) -> Member:
-    if isinstance(expanded.fleet.engines.runtime, SimulatedRuntime):
-        argv = simulated_argv(expanded, engine)
+def _engine(instance: Instance, expanded: Expanded, engine: EngineSpec) -> Member:
+    """An engine; it is out of date when its own command, launch record or profile changes, not with any other line."""
+    runtime = expanded.fleet.engines.runtime
+    if isinstance(runtime, SimulatedRuntime):
+        argv, record = simulated_argv(expanded, engine), load_profile(runtime.profile).model_dump_json()
     else:
         launch = instance.run / f"{engine.id.replace('/', '-')}.launch"
         launch.parent.mkdir(parents=True, exist_ok=True)
         write_launch(render_launch(expanded, engine), launch)
-        argv = [sys.executable, "-m", "narwhal", "engine", "run", "--launch", str(launch)]
+        argv, record = [sys.executable, "-m", "narwhal", "engine", "run", "--launch", str(launch)], launch.read_text()
+    inputs = hashlib.sha256("\0".join([*argv, record]).encode()).hexdigest()
     ports = (engine.port, engine.side_channel_port)
     return Member(_start(instance, engine.id, argv, inputs), ports, engine.url, "/health")
 
@@ -216,13 +223,40 @@ def _start(instance: Instance, name: str, argv: list[str], inputs: str) -> Start
     )
 
 
+def _is_current(instance: Instance, process: DevProcess, member: Member) -> bool:
+    """Whether a process does what the fleet file says. A router may have read another text of it since its start."""
+    answer = _ask_router(instance, check=True) if member.start.name == ROUTER else None
+    if answer is None:
+        return process.inputs == member.start.inputs
+    return not answer["applied"] and not answer["restart"]
+
+
+def _reload(instance: Instance, wanted: dict[str, Member], say: Say) -> None:
+    """Have a running router read the changed fleet file, so that it need not be restarted where that is enough."""
+    process = living(instance.run).get(ROUTER)
+    if process is None or _is_current(instance, process, wanted[ROUTER]):
+        return
+    plan = _ask_router(instance, check=True)
+    if plan is not None and not plan["restart"] and _ask_router(instance, check=False) is not None:
+        say(f"{ROUTER} reloaded the fleet file")
+
+
+def _ask_router(instance: Instance, *, check: bool) -> dict[str, Any] | None:
+    """What a reload changes or would change in the router; None when it cannot tell, or would not do it."""
+    try:
+        admin = find_router(router=None, fleet=instance.fleet, environ=os.environ, dev_fleet=None)
+        return admin.reload(check=check)
+    except (AddressError, NoTokenError, RefusedError, UnreachableError):
+        return None
+
+
 def _stop_outdated(instance: Instance, wanted: dict[str, Member]) -> list[str]:
     """Stop what runs from another fleet file or is no member any more, and forget the dead."""
     keep: set[Path] = set()
     outdated: list[DevProcess] = []
     for name, process in living(instance.run).items():
         member = wanted.get(name)
-        if member is not None and process.inputs == member.start.inputs:
+        if member is not None and _is_current(instance, process, member):
             keep.add(member.start.record)
         else:
             outdated.append(process)

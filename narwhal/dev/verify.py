@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+import os
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import uvloop
 
 from narwhal.dev.ask import ask
 from narwhal.fleet import Expanded
+from narwhal.fleet.model import Tenant
+from narwhal.fleet.secrets import SecretError, read_secret
 from narwhal.preflight import Handovers, Json, block_tokens, canary_body, local_answer, streamed_text, text_of
 from narwhal.profiling import EngineError, EngineUrl, directed_pairs, engine_urls
 
@@ -27,6 +30,15 @@ class Check:
     """Why it did not pass; empty when it did."""
 
 
+@dataclass(frozen=True, slots=True)
+class Router:
+    """The router as a client sees it."""
+
+    url: str
+    key: str = field(repr=False)
+    """API key; empty where none is needed."""
+
+
 def verify(expanded: Expanded, router_url: str) -> list[Check]:
     """Ask every engine, move KV over every directed pair, and send a completion and a chat through the router.
 
@@ -39,7 +51,11 @@ def verify(expanded: Expanded, router_url: str) -> list[Check]:
     except (OSError, ValueError) as error:
         return [Check(f"{engines[0].id} answers", False, str(error))]
     checks = uvloop.run(_engines(engine_urls(expanded), model, block))
-    return checks + _routed(router_url, engines[0].url, model, block)
+    try:
+        key = _client_key(expanded.fleet.routers.tenants)
+    except SecretError as error:
+        return [*checks, Check("router knows its clients", False, str(error))]
+    return checks + _routed(Router(router_url, key), engines[0].url, model, block)
 
 
 async def _engines(urls: dict[str, EngineUrl], model: str, block: int) -> list[Check]:
@@ -61,22 +77,36 @@ async def _engines(urls: dict[str, EngineUrl], model: str, block: int) -> list[C
     return checks
 
 
-def _routed(router_url: str, engine_url: str, model: str, block: int) -> list[Check]:
+def _client_key(tenants: list[Tenant]) -> str:
+    """The first API key of the fleet's tenants that can be read; empty without tenants. Raises `SecretError`."""
+    reason: SecretError | None = None
+    for tenant in tenants:
+        for reference in tenant.keys:
+            try:
+                return read_secret(reference, f"a key of the tenant {tenant.name!r}", os.environ)
+            except SecretError as error:
+                reason = reason or error
+    if reason is not None:
+        raise reason
+    return ""
+
+
+def _routed(router: Router, engine_url: str, model: str, block: int) -> list[Check]:
     body = _body(model, block)
     chat = {key: value for key, value in body.items() if key != "prompt"}
     chat["messages"] = _messages(engine_url, model, block)
     bodies = {"/v1/completions": body, "/v1/chat/completions": chat}
     return [
-        _routed_check(router_url, engine_url, route, body, stream=stream)
+        _routed_check(router, engine_url, route, body, stream=stream)
         for route, body in bodies.items()
         for stream in (False, True)
     ]
 
 
-def _routed_check(router_url: str, engine_url: str, route: str, body: Json, *, stream: bool) -> Check:
+def _routed_check(router: Router, engine_url: str, route: str, body: Json, *, stream: bool) -> Check:
     read = streamed_text if stream else text_of
     wanted, no_local = _try(lambda: text_of(_cached(engine_url, route, body)))
-    answer, error = _try(lambda: read(_post(router_url, route, {**body, "stream": stream})))
+    answer, error = _try(lambda: read(_post(router.url, route, {**body, "stream": stream}, router.key)))
     return _compare(f"router {route} {'streamed' if stream else 'buffered'}", answer, wanted, error or no_local)
 
 
@@ -104,8 +134,8 @@ def _get(url: str, path: str) -> bytes:
     return raw
 
 
-def _post(url: str, route: str, body: Json) -> bytes:
-    status, raw = ask(url, route, body)
+def _post(url: str, route: str, body: Json, key: str = "") -> bytes:
+    status, raw = ask(url, route, body, key=key)
     if status != 200:
         raise ValueError(f"status {status}: {raw[:200].decode(errors='replace')}")
     return raw

@@ -91,6 +91,43 @@ def test_chat_through_the_router_equals_one_engine_s(home: Path, url: str) -> No
     assert answers != {""}
 
 
+def test_an_edit_is_reloaded_where_that_is_enough_and_restarts_nothing(home: Path) -> None:
+    before = {name: row["pid"] for name, row in rows(home).items()}
+    fleet = home / "dev/default/fleet.yaml"
+    text = fleet.read_text()
+    try:
+        fleet.write_text(text + "serving:\n  drain_s: 77\n")
+        assert {name for name, row in rows(home).items() if row["state"] == "outdated"} == {"router"}
+        assert narwhal("reload", str(fleet), home=home)["status"] == "success"
+        assert {row["state"] for row in rows(home).values()} == {"ready"}
+        fleet.write_text(text + "serving:\n  drain_s: 78\n")
+        again = narwhal("dev", "up", home=home)["data"]
+        assert (again["started"], again["stopped"]) == ([], [])
+        assert {row["state"] for row in rows(home).values()} == {"ready"}
+    finally:
+        fleet.write_text(text)
+        narwhal("dev", "up", home=home)
+    assert {name: row["pid"] for name, row in rows(home).items()} == before
+
+
+def test_verify_knows_the_keys_of_the_tenants(home: Path, tmp_path: Path) -> None:
+    fleet = home / "dev/default/fleet.yaml"
+    text, key = fleet.read_text(), tmp_path / "key"
+    assert narwhal("keys", "new", "research", "--out", str(key), home=home)["status"] == "success"
+    tenants = f"  tenants:\n    - name: research\n      keys: [{{file: {key}}}]\n"
+    try:
+        fleet.write_text(text.replace("routers:\n", f"routers:\n{tenants}", 1))
+        assert narwhal("dev", "up", home=home)["status"] == "success"
+        result = narwhal("dev", "verify", home=home)
+        assert result["errors"] == []
+        key.unlink()
+        failed = narwhal("dev", "verify", home=home)["errors"]
+        assert [problem["message"].split(":")[0] for problem in failed] == ["router knows its clients"]
+    finally:
+        fleet.write_text(text)
+        narwhal("dev", "up", home=home)
+
+
 def test_operators_hold_move_swap_and_ask_why(home: Path) -> None:
     assert narwhal("hold", "--reason", "test", home=home)["status"] == "success"
     held = narwhal("move", "local/0", "decode", home=home)
