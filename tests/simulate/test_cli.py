@@ -68,7 +68,7 @@ def test_a_trace_runs_at_its_own_rate(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--mix", "steady:conv", "--policy", "static:9p9d"], "policy", "4 engines"),
         (["--mix", "steady:conv", "--seeds", "a"], "usage", "--seeds"),
         (["--trace", "nowhere.csv"], "trace", "nowhere.csv: cannot read it: No such file or directory"),
-        (["--replay", "nowhere.jsonl"], "replay", "nowhere.jsonl: cannot read it: No such file or directory"),
+        (["--replay", "nowhere.jsonl"], "usage", "--replay brings its own fleet and traffic: --seconds has no effect"),
         (["--mix", "steady:conv", "--plot", "nowhere/a.png"], "plot", "there is no folder nowhere"),
     ],
 )
@@ -94,3 +94,12 @@ def test_a_trace_that_is_not_text_is_named(tmp_path: Path, capsys: pytest.Captur
     code, _, err = call(capsys, "--trace", str(tmp_path / "t.csv"))
     assert code == 2
     assert "t.csv: cannot read it: it is not UTF-8 text" in err
+
+
+def test_a_recording_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["simulate", "--replay", "nowhere.jsonl", "--format", "json"]) == 2
+    [problem] = json.loads(capsys.readouterr().out)["errors"]
+    assert (problem["code"], problem["message"]) == (
+        "replay",
+        "nowhere.jsonl: cannot read it: No such file or directory",
+    )
