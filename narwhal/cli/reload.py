@@ -63,5 +63,5 @@ def _ask(admin: "AdminClient", *, check: bool) -> dict[str, Any]:
         if error.body.get("kind") != "Reload":
             raise
         problems = [Problem(**row) for row in error.body["errors"]]
-        status = "failed" if any(problem.code == "floor" for problem in problems) else "unusable"
+        status = "failed" if any(problem.code in ("floor", "bug") for problem in problems) else "unusable"
         raise CommandError(*problems, status=status, data=error.body) from None

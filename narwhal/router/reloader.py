@@ -62,7 +62,14 @@ class Reloader:
         """Reload, or with `check` say what it would change, after the reloads before; `done` is told the outcome."""
 
         async def run() -> None:
-            done(await self.reload(by=by, check=check))
+            try:
+                outcome = await self.reload(by=by, check=check)
+            except Exception:
+                log.exception("reload (%s): a defect of narwhal's; what was applied before it is in force", by)
+                hint = "the router's log has the traceback; restart the router to be sure of what is in force"
+                bug = Error("bug", "the reload failed inside the router", str(self._file), hint=hint)
+                outcome = self._keep(by, check, "", [bug])
+            done(outcome)
 
         task = self._shell.loop.create_task(run())
         self._tasks.add(task)
