@@ -68,7 +68,18 @@ def status_lines(state: Json) -> list[str]:
     ]
     if any(engine["pin"] for engine in state["engines"]):
         lines.append("* pinned to its role")
-    return lines + learning_lines(state)
+    return lines + worker_lines(state) + learning_lines(state)
+
+
+def worker_lines(state: Json) -> list[str]:
+    """The processes that own client connections, where there are several."""
+    workers = state.get("workers", [])
+    if not workers:
+        return []
+    head = f"{'worker':<14}{'connections':>12}{'requests':>10}{'streams':>9}"
+    return ["", head] + [
+        f"pid {each['pid']:<10}{each['connections']:>12}{each['requests']:>10}{each['streams']:>9}" for each in workers
+    ]
 
 
 def learning_lines(state: Json) -> list[str]:

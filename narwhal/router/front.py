@@ -24,8 +24,8 @@ class Clients(Protocol):
     async def open(self, expanded: Expanded) -> Server:
         """Open the client listener of the primary router. Raises `ServeError`."""
 
-    async def ready(self) -> None:
-        """Wait until clients are accepted."""
+    async def ready(self, stop: asyncio.Event) -> bool:
+        """Wait until clients are accepted, or until it is to stop: False."""
 
     def take(self, fleet: Fleet, keys: Keys) -> None:
         """Have what a fleet file says for whatever arrives from now on."""
@@ -53,8 +53,9 @@ class Front:
         self.server = await open_tcp(*where, self.gateway, shared=self._shared)
         return self.server
 
-    async def ready(self) -> None:
+    async def ready(self, stop: asyncio.Event) -> bool:
         """Clients are accepted from `open` on."""
+        return True
 
     def take(self, fleet: Fleet, keys: Keys) -> None:
         """Have what a fleet file says for whatever arrives from now on."""

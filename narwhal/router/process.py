@@ -100,10 +100,10 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     shell.every(HOUSEKEEPING_S, lambda: check_times(admin.connections, shell.now()))
     calm_collector()
     _watchdog(shell, orders)
-    await clients.ready()
-    _say_serving(expanded)
-    orders.tell("READY=1")
-    orders.reload = lambda: _reload(reloader, orders)
+    if await clients.ready(orders.stop):
+        _say_serving(expanded)
+        orders.tell("READY=1")
+        orders.reload = lambda: _reload(reloader, orders)
     await orders.stop.wait()
     orders.reload = lambda: None
     shutdown_s = shell.settings.serving.shutdown_s

@@ -73,7 +73,7 @@ _FIELDS = {
     Effect.JOINING: "split.prefill split.decode",
     Effect.ROUTER: """
         metadata.name model.name
-        routers.primary routers.standby routers.port routers.bind routers.admin.port routers.admin.bind
+        routers.primary routers.standby routers.port routers.bind routers.workers routers.admin.port routers.admin.bind
         routers.admin.socket routers.admin.group
         routers.front routers.vip.address routers.vip.interface
         lease.backend lease.endpoints lease.prefix lease.tls.ca lease.tls.cert lease.tls.key lease.ttl_s lease.path

@@ -16,6 +16,7 @@ from narwhal.fleet.model import SimulatedRuntime
 from narwhal.router.members import fleet_profile
 from narwhal.router.orders import Signals
 from narwhal.router.process import Part, alone, run
+from narwhal.router.workers import supervise
 
 log = logging.getLogger("narwhal.router")
 
@@ -30,6 +31,9 @@ def serve(expanded: Expanded, *, state_dir: Path, file: Path | None = None) -> N
     _warn_of_what_has_no_effect(expanded)
     _raise_file_limit()
     part = Part(expanded, fleet_profile(expanded.fleet), state_dir, None if file is None else file.absolute())
+    if expanded.fleet.routers.workers > 1:
+        supervise(part)
+        return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_alone(part))
 

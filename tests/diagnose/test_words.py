@@ -115,9 +115,12 @@ def test_status_is_one_page() -> None:
         "fleet": "dev", "model": "simulated", "uptime_s": 3700.0, "epoch": 4, "policy": "reactive",
         "hold": {"on": True, "reason": "noon"}, "split": {"prefill": 1, "decode": 3},
         "load": {"prefill": 0.83, "decode": None}, "queue": {"requests": 7, "oldest_s": 0.5}, "seats_waiting": 1,
-        "counts": {"offered": 9, "served": 8}, "attainment_60s": None, "engines": [engine],
+        "counts": {"offered": 9, "served": 8}, "attainment_60s": None, "engines": [engine], "workers": [],
     }  # fmt: skip
     text = "\n".join(status_lines(state))
+    assert "worker" not in text
+    worker = {"pid": 4711, "connections": 12, "requests": 5, "streams": 4}
+    assert status_lines({**state, "workers": [worker]})[-1].split() == ["pid", "4711", "12", "5", "4"]
     assert "up 1 h 1 min" in text
     assert "1 prefill, 3 decode · moves are on hold: noon" in text
     assert "prefill 0.83, decode unknown" in text

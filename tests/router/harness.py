@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -226,7 +227,7 @@ engines:
 split: {{prefill: {prefill}, decode: {decode}}}
 routers:
   primary: local
-  port: {port}{tls}{tenants}
+  port: {port}{workers}{tls}{tenants}
   admin: {{port: {admin_port}{admin}}}
 controller: {{{controller}}}
 serving: {{{serving}}}
@@ -353,6 +354,8 @@ def write_fleet(folder: Path, ports: list[int], **options: Any) -> tuple[Path, i
         "journal_bytes": 67108864,
         "journal_keep": 2,
     }
+    workers = options.pop("workers", int(os.environ.get("NARWHAL_TEST_WORKERS", "1")))
+    values["workers"] = f"\n  workers: {workers}" if workers > 1 else ""
     values["tls"] = f"\n  tls: {tls}" if (tls := options.pop("tls", "")) else ""
     text = FLEET.format(
         **{**values, **options},

@@ -100,6 +100,8 @@ class Routers(Model):
     """Where the client listener listens."""
     admin: Admin = Field(default_factory=Admin)
     """The control surface."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes that share the client port, beside one that decides; 1: a single process does everything."""
     tls: Tls | None = None
     """Certificate of the client listener."""
     tenants: list[Tenant] = Field(default_factory=list)
