@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
-from narwhal.control.events import Deadline, FailureCause, Leg, LegFailed, PrefillFinished, RequestFinished
+from narwhal.control.events import FailureCause, Leg, LegFailed, PrefillFinished, RequestFinished
 from narwhal.engine.dialect import ERROR_EVENT
 from narwhal.router.chunks import Dechunker, dechunk
-from narwhal.router.deadlines import Slot
+from narwhal.router.deadlines import Watch
 from narwhal.router.delivered import Delivered, without_prompt_ids
 from narwhal.router.door import Parsed, asks_token_ids
 from narwhal.router.http import Connection
@@ -44,83 +44,45 @@ _COMPLETION_TOKENS = re.compile(rb'"(?:completion|output)_tokens":\s*(\d{1,12})'
 _PROMPT_TOKENS = re.compile(rb'"(?:prompt|input)_tokens":\s*(\d{1,12})')
 
 
-class Exchange:
-    """A client's request between the door and its last byte. Owner of at most one upstream answer at a time."""
+class Exchange(msgspec.Struct, eq=False):
+    """A client's request between the door and its last byte. Owner of at most one upstream answer at a time.
 
-    __slots__ = (
-        "arrived_t",
-        "attempts",
-        "body",
-        "completion_tokens",
-        "connection",
-        "dechunker",
-        "decode_engine",
-        "delivered",
-        "engine",
-        "first_t",
-        "frames",
-        "frames_reported",
-        "handoff",
-        "held",
-        "last_t",
-        "leg",
-        "limit",
-        "number",
-        "over",
-        "parsed",
-        "prefill_engine",
-        "prefilled_t",
-        "prompt_tokens",
-        "request_id",
-        "sent_t",
-        "shell",
-        "slot",
-        "status",
-        "tenant",
-        "up",
-        "visible",
-        "waits_for",
-    )  # fmt: skip
+    A struct, because one is made for each request: the defaults below are set at once, in C.
+    """
 
-    def __init__(
-        self, shell: "Requests", connection: Connection, parsed: Parsed, request_id: bytes, number: int
-    ) -> None:
-        self.shell = shell
-        self.connection: Connection | None = connection
-        self.parsed = parsed
-        self.request_id = request_id
-        self.number = number
-        self.tenant = "default"
-        self.up: Upstream | None = None
-        self.leg: Leg = "prefill"
-        self.engine = ""
-        self.prefill_engine = ""
-        self.decode_engine = ""
-        self.handoff: Raw | None = None
-        self.dechunker: Dechunker | None = None
-        self.delivered: Delivered | None = None
-        """Ids of its tokens, where `serving.continuation` keeps them."""
-        self.held = b""
-        """Bytes of a stream before its first token: while they are held, another engine may still serve it."""
-        self.visible = False
-        self.over = False
-        self.attempts = 0
-        self.frames = 0
-        self.frames_reported = 0
-        self.completion_tokens = 0
-        self.prompt_tokens = 0
-        self.arrived_t = 0.0
-        self.sent_t = 0.0
-        self.prefilled_t = 0.0
-        self.first_t = 0.0
-        self.last_t = 0.0
-        self.waits_for: Deadline | None = None
-        """The kind of its present deadline."""
-        self.slot: Slot | None = None
-        """Where that deadline lies."""
-        self.limit: Slot | None = None
-        """Where the deadline of the whole request lies."""
-        self.status = 200
+    shell: "Requests"
+    connection: Connection | None
+    """The client's; None once it is gone."""
+    parsed: Parsed
+    request_id: bytes
+    number: int
+    watch: Watch
+    """Its deadlines."""
+    tenant: str
+    arrived_t: float
+    up: Upstream | None = None
+    leg: Leg = "prefill"
+    engine: str = ""
+    prefill_engine: str = ""
+    decode_engine: str = ""
+    handoff: Raw | None = None
+    dechunker: Dechunker | None = None
+    delivered: Delivered | None = None
+    """Ids of its tokens, where `serving.continuation` keeps them."""
+    held: bytes = b""
+    """Bytes of a stream before its first token: while they are held, another engine may still serve it."""
+    visible: bool = False
+    over: bool = False
+    attempts: int = 0
+    frames: int = 0
+    frames_reported: int = 0
+    completion_tokens: int = 0
+    prompt_tokens: int = 0
+    sent_t: float = 0.0
+    prefilled_t: float = 0.0
+    first_t: float = 0.0
+    last_t: float = 0.0
+    status: int = 200
 
     # Legs
 

@@ -24,8 +24,6 @@ from narwhal.router.upstream import Pool
 
 SWEEP_S = 0.05
 """How often deadlines are looked at; they come late by at most twice this."""
-REQUEST_SLOT_S = 1.0
-"""How late the deadline of a whole request may come."""
 TOKENS_S = 0.25
 """How often tokens are reported to control and stalled streams are looked for."""
 STOPPING = Refusal("stopping", "the router is stopping", 1.0, 503)
@@ -52,9 +50,6 @@ class Requests(ABC):
         self.now: Callable[[], float] = loop.time
         """Seconds on the loop's monotonic clock."""
         self.deadlines = Deadlines(self.now(), SWEEP_S)
-        """What a request waits for at present."""
-        self.limits = Deadlines(self.now(), REQUEST_SLOT_S)
-        """How long requests may take as a whole."""
         self.refusing: Refusal | None = None
         """Why no new request is let in; None: they are."""
         self.numbers: Iterator[int] = count(1)
@@ -64,8 +59,8 @@ class Requests(ABC):
         self._do: dict[type, Callable[[Any], None]] = {
             c.Wait: self._wait,
             c.StartPrefill: self._start_prefill,
-            c.StartDecode: lambda k: self._start_answer(k, "decode"),
-            c.StartWhole: lambda k: self._start_answer(k, "whole"),
+            c.StartDecode: self._start_decode,
+            c.StartWhole: self._start_whole,
             c.Refuse: self._refuse,
             c.Abort: self._abort,
         }
@@ -147,24 +142,20 @@ class Requests(ABC):
     ) -> None:
         """A request passed the door."""
         number = next(self.numbers)
-        exchange = Exchange(self, connection, parsed, request_id, number)
-        connection.serving = exchange
         now = self.now()
-        exchange.arrived_t = started_t or now
-        exchange.tenant = tenant
-        tokens = parsed.prompt_tokens or max(int(parsed.prompt_bytes * self._tokens_per_byte), 1)
-        exchange.prompt_tokens = parsed.prompt_tokens
-        self.exchanges[number] = exchange
-        self.metrics.offered += 1
+        arrived_t = started_t or now
         request_s = self.settings.serving.deadlines.request_s
-        if request_s > 0:
-            exchange.limit = self.limits.arm(number, "request", exchange.arrived_t + request_s)
+        watch = self.deadlines.watch(number, now, arrived_t + request_s if request_s > 0 else math.inf)
+        exchange = Exchange(self, connection, parsed, request_id, number, watch, tenant, arrived_t)
+        connection.serving = self.exchanges[number] = exchange
+        exchange.prompt_tokens = parsed.prompt_tokens
+        tokens = parsed.prompt_tokens or max(int(parsed.prompt_bytes * self._tokens_per_byte), 1)
+        self.metrics.offered += 1
         self.feed(
             e.RequestArrived(
-                now, number, tokens, parsed.max_tokens, parsed.whole, tenant, "", exchange.arrived_t,
-                parsed.priority,
+                now, number, tokens, parsed.max_tokens, parsed.whole, tenant, "", arrived_t, parsed.priority
             )
-        )  # fmt: skip
+        )
 
     def foresee(self, tenant: str, least_bytes: int, most_bytes: int) -> Refusal | None:
         """The refusal that a request meets whatever its body says, of which only the size is known.
@@ -184,7 +175,7 @@ class Requests(ABC):
     def first_token(self, exchange: Exchange) -> None:
         """The first token of a stream is on its way to the client."""
         self.streams[exchange.number] = exchange
-        self._disarm(exchange)
+        exchange.watch.disarm()
         self.feed(e.FirstToken(exchange.first_t, exchange.number))
 
     def end(self, exchange: Exchange, outcome: str, code: str, event: e.AnyEvent | None) -> None:
@@ -198,9 +189,7 @@ class Requests(ABC):
         self.exchanges.pop(number, None)
         if self.streams.pop(number, None) is not None:
             self._stalled.pop(number, None)
-        self._disarm(exchange)
-        if exchange.limit is not None:
-            exchange.limit.pop(number, None)
+        exchange.watch.over = True
         exchange.last_t = exchange.last_t or self.now()
         self._count(exchange, outcome, code)
         if event is not None:
@@ -245,31 +234,27 @@ class Requests(ABC):
             if command.what == "queue":
                 exchange.drop()
                 exchange.handoff = None
-            self._arm(exchange, command.what, command.until)
+            self.deadlines.arm(exchange.watch, command.what, command.until)
 
     def _start_prefill(self, command: c.StartPrefill) -> None:
         exchange = self.exchanges.get(command.request)
         if exchange is not None:
-            self._arm(exchange, "prefill", command.until)
+            self.deadlines.arm(exchange.watch, "prefill", command.until)
             exchange.start("prefill", command.engine)
+
+    def _start_decode(self, command: c.StartDecode) -> None:
+        self._start_answer(command, "decode")
+
+    def _start_whole(self, command: c.StartWhole) -> None:
+        self._start_answer(command, "whole")
 
     def _start_answer(self, command: c.StartDecode | c.StartWhole, leg: e.Leg) -> None:
         exchange = self.exchanges.get(command.request)
         if exchange is not None:
             # nothing of a buffered answer comes before its end: no time to a first token is promised
-            self._arm(exchange, "first_token", command.until if exchange.parsed.stream else math.inf)
+            until = command.until if exchange.parsed.stream else math.inf
+            self.deadlines.arm(exchange.watch, "first_token", until)
             exchange.start(leg, command.engine)
-
-    def _arm(self, exchange: Exchange, what: e.Deadline, until: float) -> None:
-        self._disarm(exchange)
-        exchange.waits_for = what
-        exchange.slot = self.deadlines.arm(exchange.number, what, until)
-
-    def _disarm(self, exchange: Exchange) -> None:
-        exchange.waits_for = None
-        if exchange.slot is not None:
-            exchange.slot.pop(exchange.number, None)
-            exchange.slot = None
 
     def _refuse(self, command: c.Refuse) -> None:
         exchange = self.exchanges.get(command.request)
@@ -289,7 +274,7 @@ class Requests(ABC):
 
     def _sweep_deadlines(self) -> None:
         now = self.now()
-        for number, what in self.deadlines.due(now) + self.limits.due(now):
+        for number, what in self.deadlines.due(now):
             self.feed(e.DeadlinePassed(now, number, what))
 
     def _sweep_streams(self) -> None:

@@ -93,7 +93,7 @@ def cut(asked: Asked, sock: socket.socket) -> None:
 
 
 def fail_in_the_stream(asked: Asked, sock: socket.socket) -> None:
-    sock.sendall(STREAM_HEAD + token(" t") + ERROR)
+    sock.sendall(STREAM_HEAD + token(" t") + ERROR + b"0\r\n\r\n")
 
 
 def fail(asked: Asked, sock: socket.socket) -> None:
