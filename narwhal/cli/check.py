@@ -34,8 +34,8 @@ def check(
 ) -> Result:
     """Check running engines, and KV over every directed pair of them; the evidence goes to a file of its own.
 
-    Checks: reach, contract, profile, model, pace, tokenize, produce, consume, slo, deadline. Exit code 0: all ok or
-    skipped, 1: a check failed, 3: something is not as it should be.
+    Checks: reach, contract, launch, compatible, profile, model, pace, tokenize, produce, consume, slo, deadline. Exit
+    code 0: all ok or skipped, 1: a check failed, 3: something is not as it should be.
 
     Example: narwhal check fleet.yaml
 
@@ -81,12 +81,14 @@ def _text(document: "Preflight", path: Path) -> str:
         fine = [check for check in mine if check.status == "ok"]
         if fine:
             all_of = f"all {len(mine)}" if len(fine) == len(mine) else f"{len(fine)} of {len(mine)}"
-            lines.append(f"ok    {name:<9} {f'{all_of}: ' if len(mine) > 1 else ''}{fine[0].subject}: {fine[0].reason}")
+            lines.append(
+                f"ok    {name:<10} {f'{all_of}: ' if len(mine) > 1 else ''}{fine[0].subject}: {fine[0].reason}"
+            )
         for reasons in _alike([check for check in mine if check.status != "ok"]):
             subjects = ", ".join(check.subject for check in reasons)
-            lines.append(f"{reasons[0].status:<5} {name:<9} {subjects}: {reasons[0].reason}")
+            lines.append(f"{reasons[0].status:<5} {name:<10} {subjects}: {reasons[0].reason}")
             if reasons[0].next_step:
-                lines.append(f"{'':<15} next: {reasons[0].next_step}")
+                lines.append(f"{'':<16} next: {reasons[0].next_step}")
     return "\n".join([*lines, f"{document.verdict} after {document.seconds:.1f} s; evidence: {path}"])
 
 

@@ -179,7 +179,7 @@ def status(directory: DirOption = None) -> Result:
 
 def _standing(rows: list[dict[str, Any]], status: str, errors: list[Problem], next_step: str) -> Result:
     lines = [
-        f"{row['name']:<12}{row['state']:<10}{row['pid'] or '–':>8}  {row['url'] or '–':<28}{row['log']}"
+        f"{row['name']:<16}{row['state']:<10}{row['pid'] or '–':>8}  {row['url'] or '–':<28}{row['log']}"
         for row in rows
     ]
     return Result(

@@ -104,17 +104,20 @@ def run(launch: LaunchOption, skip: SkipOption = None) -> Result:
 @verb("attest", group=group, short_help="Serve the identity of a running engine.")
 def attest(
     launch: LaunchOption,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0: any.")],
-    host: Annotated[str, typer.Option(help="Address to serve on.")] = "127.0.0.1",
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port to serve on; default: the record's; 0: any.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to serve on; default: the engine's.")] = None,
 ) -> Result:
     """Serve `GET /attestation`: process, generation, packages, model, connector and KV cache of a running engine.
 
     It runs beside the engine as the same user, until it is stopped, and takes under 30 MB.
 
-    Example: narwhal engine attest --launch gpu-1-0.json --port 8300
+    Example: narwhal engine attest --launch gpu-1-0.json
     """
-    _read(launch)
-    argv = [sys.executable, "-m", "narwhal.engine.sidecar", launch, host, str(port)]
+    record = _read(launch)
+    argv = [sys.executable, "-m", "narwhal.engine.sidecar", launch, host or record.host]
+    argv.append(str(record.attest_port if port is None else port))
     os.execv(sys.executable, argv)  # noqa: S606 - a program of its own, so that nothing else stays in memory
 
 

@@ -65,11 +65,13 @@ class Up:
 
 
 def members(instance: Instance, expanded: Expanded) -> list[Member]:
-    """The engines, then the router: all that the fleet file asks for on this machine."""
+    """The engines, the sidecars of real ones, then the router: all that the fleet file asks for on this machine."""
     router = expanded.routers[0]
     argv = [sys.executable, "-m", "narwhal.cli.serve", "--fleet", str(instance.fleet)]
     argv += ["--state-dir", str(instance.state)]
     engines = [_engine(instance, expanded, engine) for engine in expanded.engines]
+    if not isinstance(expanded.fleet.engines.runtime, SimulatedRuntime):
+        engines += [_sidecar(instance, engine) for engine in expanded.engines]
     return [
         *engines,
         Member(
@@ -202,13 +204,28 @@ def _engine(instance: Instance, expanded: Expanded, engine: EngineSpec) -> Membe
     if isinstance(runtime, SimulatedRuntime):
         argv, record = simulated_argv(expanded, engine), load_profile(runtime.profile).model_dump_json()
     else:
-        launch = instance.run / f"{engine.id.replace('/', '-')}.launch"
+        launch = _launch(instance, engine)
         launch.parent.mkdir(parents=True, exist_ok=True)
         write_launch(render_launch(expanded, engine), launch)
         argv, record = [sys.executable, "-m", "narwhal", "engine", "run", "--launch", str(launch)], launch.read_text()
-    inputs = hashlib.sha256("\0".join([*argv, record]).encode()).hexdigest()
     ports = (engine.port, engine.side_channel_port)
-    return Member(_start(instance, engine.id, argv, inputs), ports, engine.url, "/health")
+    return Member(_start(instance, engine.id, argv, _inputs(argv, record)), ports, engine.url, "/health")
+
+
+def _sidecar(instance: Instance, engine: EngineSpec) -> Member:
+    """What attests an engine; it reads the launch record that `_engine` has written."""
+    launch = _launch(instance, engine)
+    argv = [sys.executable, "-m", "narwhal", "engine", "attest", "--launch", str(launch)]
+    start = _start(instance, f"{engine.id}/attest", argv, _inputs(argv, launch.read_text()))
+    return Member(start, (engine.attest_port,), base_url(engine.address, engine.attest_port), "/health")
+
+
+def _launch(instance: Instance, engine: EngineSpec) -> Path:
+    return instance.run / f"{engine.id.replace('/', '-')}.launch"
+
+
+def _inputs(argv: list[str], record: str) -> str:
+    return hashlib.sha256("\0".join([*argv, record]).encode()).hexdigest()
 
 
 def _start(instance: Instance, name: str, argv: list[str], inputs: str) -> Start:

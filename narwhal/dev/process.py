@@ -22,7 +22,7 @@ class DevProcess(Document):
 
     kind: Literal["DevProcess"] = "DevProcess"
     name: str
-    """`router`, or the id of an engine: `local/0`."""
+    """`router`, the id of an engine: `local/0`, or of its sidecar: `local/0/attest`."""
     identity: Identity
     argv: list[str]
     log: str

@@ -77,7 +77,7 @@ def vllm_yaml(plan: FleetPlan, real: RealPlan) -> str:
 def _filled(template: str, plan: FleetPlan, **more: object) -> str:
     if plan.port is not None and not is_free(plan.port):
         raise port_taken(plan.port, "the router")
-    first = free_run(2 * plan.engines + 2)
+    first = free_run(3 * plan.engines + 2)
     text = string.Template(data_path("templates", "dev", f"{template}.yaml").read_text())
     return text.substitute(
         more,
@@ -89,8 +89,9 @@ def _filled(template: str, plan: FleetPlan, **more: object) -> str:
         decode=plan.engines - plan.prefill,
         engine_port=first,
         side_channel_port=first + plan.engines,
-        port=plan.port or first + 2 * plan.engines,
-        admin_port=first + 2 * plan.engines + 1,
+        attest_port=first + 2 * plan.engines,
+        port=plan.port or first + 3 * plan.engines,
+        admin_port=first + 3 * plan.engines + 1,
     )
 
 

@@ -78,6 +78,8 @@ class EngineLaunch(Document):
     """Address that peers shake hands at."""
     side_channel_port: Port
     """Port that peers shake hands at."""
+    attest_port: Port = 8500
+    """Port of the sidecar that attests it, on `host`."""
     kv_lease_s: PositiveSeconds
     """How long it keeps a handoff's KV, in seconds."""
     model: LaunchModel

@@ -31,6 +31,7 @@ def render_launch(expanded: Expanded, engine: EngineSpec) -> EngineLaunch:
         "port": engine.port,
         "side_channel_host": engine.address,
         "side_channel_port": engine.side_channel_port,
+        "attest_port": engine.attest_port,
         "kv_lease_s": fleet.engines.kv_lease_s,
         "model": LaunchModel(name=fleet.model.name, path=fleet.model.path, digest=fleet.model.digest),
     }

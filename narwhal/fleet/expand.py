@@ -124,6 +124,7 @@ def _host_engines(fleet: Fleet, host: Host, address: str) -> Iterator[EngineSpec
             address=at,
             port=port,
             side_channel_port=override.side_channel_port or engines.side_channel_port_base + index,
+            attest_port=override.attest_port or engines.attest_port_base + index,
             url=url,
             gpus=engine_gpus(host.gpus, engines.tensor_parallel, index) if gpus is None else tuple(gpus),
             shared_device=None,

@@ -19,6 +19,8 @@ class EngineSpec:
     """Fabric address that the router and its peers reach it by."""
     port: int
     side_channel_port: int
+    attest_port: int
+    """Of the sidecar that attests it, on the same address."""
     url: str
     """Base URL, without a trailing slash."""
     gpus: tuple[int, ...]

@@ -36,6 +36,8 @@ class EngineFact:
     """Where they stand; None when it has none."""
     port: int | None
     side_channel_port: int | None
+    attest_port: int | None
+    """Of its sidecar; None too when the engine is simulated, as it has none."""
     gpus: tuple[int, ...] | None
     pin: Role | None
     args: dict[str, Scalar]
@@ -146,6 +148,9 @@ class Facts:
             override_path=("engines", "overrides", id_) if override else None,
             port=known(lambda: _port(own, host.address or LOOPBACK, engines.port_base + index)),
             side_channel_port=known(lambda: own.side_channel_port or engines.side_channel_port_base + index),
+            attest_port=None
+            if known(lambda: self.simulated)
+            else known(lambda: own.attest_port or engines.attest_port_base + index),
             gpus=None if gpus is None else tuple(gpus),
             pin=pin,
             args=(known(lambda: engines.args) or {}) | (known(lambda: own.args) or {}),

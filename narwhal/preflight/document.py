@@ -10,10 +10,12 @@ from narwhal.fleet.model import Digest
 
 Status = Literal["ok", "FAIL", "SKIP", "WARN"]
 Name = Literal[
-    "reach", "contract", "profile", "model", "pace", "tokenize", "produce", "consume", "slo", "deadline",
+    "reach", "contract", "launch", "compatible", "profile", "model", "pace", "tokenize",
+    "produce", "consume", "slo", "deadline",
 ]  # fmt: skip
 NAMES: tuple[Name, ...] = (
-    "reach", "contract", "profile", "model", "pace", "tokenize", "produce", "consume", "slo", "deadline",
+    "reach", "contract", "launch", "compatible", "profile", "model", "pace", "tokenize",
+    "produce", "consume", "slo", "deadline",
 )  # fmt: skip
 """All checks, in the order in which they are told."""
 Count = Annotated[int, Field(ge=0)]

@@ -67,14 +67,23 @@ def judge_contracts(facts: Mapping[str, EngineFacts]) -> dict[str, Verdict]:
 
 async def ask_model(engine: EngineUrl, model: str, body: Json, timeout_s: float) -> ModelTold:
     """What an engine tells of its model, and its answer to a prompt. Raises `EngineError`."""
-    raw = (await ask(engine, "/v1/models", timeout_s=timeout_s)).body
-    try:
-        told = msgspec.json.decode(raw, type=_Models).data
-    except msgspec.DecodeError as error:
-        raise EngineError(f"{engine.id}: /v1/models: {error}") from error
+    told = await _ask_models(engine, timeout_s)
     names = tuple(one.id for one in told)
     answer = await local_answer(engine, body, timeout_s) if model in names else None
     return ModelTold(names, next((one.max_model_len for one in told if one.id == model), None), answer)
+
+
+async def ask_names(engine: EngineUrl, timeout_s: float) -> tuple[str, ...]:
+    """The names that an engine serves. Raises `EngineError`."""
+    return tuple(one.id for one in await _ask_models(engine, timeout_s))
+
+
+async def _ask_models(engine: EngineUrl, timeout_s: float) -> list[_Model]:
+    raw = (await ask(engine, "/v1/models", timeout_s=timeout_s)).body
+    try:
+        return msgspec.json.decode(raw, type=_Models).data
+    except msgspec.DecodeError as error:
+        raise EngineError(f"{engine.id}: /v1/models: {error}") from error
 
 
 def judge_models(told: Mapping[str, ModelTold], model: str, max_model_len: int) -> dict[str, Verdict]:

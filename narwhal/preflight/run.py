@@ -20,12 +20,14 @@ from narwhal.preflight.document import NAMES, CheckResult, FirstToken, Name, Pre
 from narwhal.preflight.engines import (
     NEXT_STEP,
     ask_model,
+    ask_names,
     ask_tokens,
     check_health,
     judge_contracts,
     judge_models,
     judge_tokens,
 )
+from narwhal.preflight.identity import Attested, Sidecars, ask_sidecar, judge_attested, judge_launches, launches
 from narwhal.preflight.pairs import Handovers, Outcome, Verdict, pair_checks, pair_result
 from narwhal.preflight.speed import judge_pace, judge_profile, judge_slo
 from narwhal.profiling import (
@@ -105,6 +107,24 @@ class Run:
         found = await self._each("contract", lambda e: read_facts(expanded, expanded.engine(e.id), e))
         self.facts = {engine: told for engine, (told, _) in found.items() if isinstance(told, EngineFacts)}
         self._add("contract", judge_contracts(self.facts) | _failures(found), _seconds(found))
+
+    async def launch(self) -> None:
+        """The launch that the fleet file renders to, on every engine."""
+        found = await self._each("launch", lambda e: ask_names(e, self.wish.timeout_s))
+        told = {engine: one for engine, (one, _) in found.items() if not isinstance(one, EngineError)}
+        self._add("launch", judge_launches(told, launches(self.wish.expanded)) | _failures(found), _seconds(found))
+
+    async def compatible(self) -> None:
+        """KV that goes together, by what the sidecars attest."""
+        expanded, rendered = self.wish.expanded, launches(self.wish.expanded)
+        found = await self._each("compatible", lambda e: ask_sidecar(expanded.engine(e.id), rendered[e.id]))
+        sidecars = Sidecars()
+        for engine, (one, _) in found.items():
+            if isinstance(one, Attested):
+                sidecars.attested[engine] = one
+            elif isinstance(one, Verdict):
+                sidecars.silent[engine] = one
+        self._add("compatible", judge_attested(sidecars), _seconds(found))
 
     async def model(self) -> None:
         """The fleet's model on every engine, with the same answer."""
@@ -266,6 +286,10 @@ async def preflight(wish: Wish, say: Say) -> Preflight:
     await run.reach()
     await run.contract()
     run.profile()
+    if run.wants("launch"):
+        await run.launch()
+    if run.wants("compatible"):
+        await run.compatible()
     if run.wants("model"):
         await run.model()
     if run.wants("pace"):

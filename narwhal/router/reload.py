@@ -84,9 +84,11 @@ _FIELDS = {
         model.path
         engines.runtime.package engines.runtime.path engines.runtime.device
         engines.runtime.image engines.runtime.tool engines.tensor_parallel
-        engines.max_model_len engines.gpu_memory_utilization engines.side_channel_port_base engines.args{}
+        engines.max_model_len engines.gpu_memory_utilization engines.side_channel_port_base engines.attest_port_base
+        engines.args{}
         engines.env{} engines.env{}.env engines.env{}.file
-        engines.overrides{}.side_channel_port engines.overrides{}.gpus engines.overrides{}.args{}
+        engines.overrides{}.side_channel_port engines.overrides{}.attest_port engines.overrides{}.gpus
+        engines.overrides{}.args{}
     """,
     Effect.BOTH: """
         engines.runtime.kind engines.runtime.profile engines.runtime.speed

@@ -8,11 +8,13 @@ from narwhal.dev import DevError, Instance, default_directory
 from narwhal.dev.create import Created, Wish
 from narwhal.dev.create import create as create_wished
 from narwhal.dev.instance import DevInstance
+from narwhal.dev.lifecycle import members
 from narwhal.dev.process import DevProcess
 from narwhal.dev.real import H200, RTX_5090, SMALL_CUDA, TEMPLATES
 from narwhal.documents import Document, problems, read_schema
 from narwhal.engine.render import render_launch
 from narwhal.fleet import open_fleet
+from narwhal.preflight.identity import launches
 
 
 def create(instance: Instance, wish: Wish) -> Created:
@@ -60,7 +62,9 @@ def test_init_writes_a_fleet_file_that_is_valid(tmp_path: Path, engines: int) ->
     made = create(instance, Wish(None, engines, None, force=False))
     expanded = open_fleet(instance.fleet)
     assert len(expanded.engines) == engines
-    ports = [port for engine in expanded.engines for port in (engine.port, engine.side_channel_port)]
+    ports = [
+        port for engine in expanded.engines for port in (engine.port, engine.side_channel_port, engine.attest_port)
+    ]
     ports += [expanded.routers[0].port, expanded.routers[0].admin_port]
     assert len(set(ports)) == len(ports)
     assert made.port == expanded.routers[0].port
@@ -100,6 +104,12 @@ def test_a_gpu_chooses_its_template_and_its_memory_is_shared_out(
     taken = made.engines * (2 * 10**9 + TEMPLATES[template].overhead_bytes + kv)
     assert taken <= min(free_gb * 1e9, TEMPLATES[template].budget_bytes or free_gb * 1e9)
     assert expanded.fleet.engines.max_model_len <= 8192
+    names = [member.start.name for member in members(instance, expanded)]
+    engines = [engine.id for engine in expanded.engines]
+    assert names == [*engines, *(f"{engine}/attest" for engine in engines), "router"]
+    assert {launches(expanded)[record.engine] for record in launch} == {record.digest() for record in launch}
+    ports = [port for member in members(instance, expanded) for port in member.ports]
+    assert len(set(ports)) == len(ports)
 
 
 def test_small_cuda_never_plans_more_than_8_gb(

@@ -15,6 +15,7 @@ import pytest
 
 from narwhal.documents import problems
 from narwhal.engine.launch import simulated_argv
+from narwhal.engine.render import render_launch
 from narwhal.fleet import Expanded, open_fleet
 from narwhal.profiling import save_profile
 from tests.e2e.commands import narwhal
@@ -108,7 +109,9 @@ def test_a_healthy_fleet_is_ok_and_the_evidence_says_why(fleet: Fleet) -> None:
     for pair in document["pairs"]:
         assert pair["moved_tokens"] in (pair["prompt_tokens"] - 1, pair["prompt_tokens"])
         assert pair["moved_bytes"] > 0
-    assert {one["name"] for one in bad(result, "SKIP").values()} == {"profile", "pace", "slo"}
+    assert {one["name"] for one in bad(result, "SKIP").values()} == {
+        *("launch", "compatible", "profile", "pace", "slo")
+    }
     assert set(document["contracts"]) == set(document["versions"]) == set(IDS)
     assert document["first_token"]["advised_s"] >= 2
 
@@ -208,6 +211,23 @@ def test_another_model_on_one_engine_is_that_engine_s_failure(fleet: Fleet) -> N
         if "local/1" in fleet.processes:
             fleet.stop("local/1")
         fleet.start("local/1")
+
+
+def test_an_engine_of_another_launch_is_told_by_its_names(fleet: Fleet) -> None:
+    right = render_launch(fleet.expanded, fleet.expanded.engine("local/1")).digest().removeprefix("sha256:")
+    try:
+        for engine, digest in (("local/1", right), ("local/2", "ab" * 32)):
+            fleet.stop(engine)
+            fleet.start(engine, lambda argv, digest=digest: [*argv, "--alias", f"narwhal.launch.{digest}"])  # type: ignore[misc]
+        result = fleet.check("--only", "launch")
+        assert set(bad(result)) == {("launch", "local/2")}
+        assert set(bad(result, "SKIP")) == {("launch", "local/0")}
+        assert "narwhal engine render" in bad(result)[("launch", "local/2")]["next_step"]
+    finally:
+        for engine in ("local/1", "local/2"):
+            if engine in fleet.processes:
+                fleet.stop(engine)
+            fleet.start(engine)
 
 
 def test_engines_of_two_contracts_are_told_apart(fleet: Fleet) -> None:

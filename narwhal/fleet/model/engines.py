@@ -55,6 +55,8 @@ class EngineOverride(Model):
     """Port of its HTTP server."""
     side_channel_port: Port | None = None
     """Port of its NIXL side channel."""
+    attest_port: Port | None = None
+    """Port of the sidecar that attests it."""
     gpus: list[Annotated[int, Field(ge=0)]] | None = None
     """Indices of its GPUs on the host."""
     url: str | None = Field(default=None, examples=["http://192.168.10.1:8100"])
@@ -100,6 +102,8 @@ class Engines(Model):
     """HTTP port of a host's engine 0; engine n listens on `port_base` + n."""
     side_channel_port_base: Port = 5600
     """NIXL side-channel port of a host's engine 0; engine n has `side_channel_port_base` + n."""
+    attest_port_base: Port = 8500
+    """Port of the sidecar that attests a host's engine 0; engine n has `attest_port_base` + n."""
     api_key: Secret | None = None
     """Bearer token that engines ask the router for."""
     tls: EngineTls | None = None

@@ -55,10 +55,11 @@ def urls_are_urls(facts: Facts) -> Iterator[Hit]:
     "NW021",
     "two listeners on one port",
     means="Two servers of one host would bind the same port, and the second would not start.",
-    fix="Move one of them: `port_base`, `side_channel_port_base`, an override, or the router's ports.",
+    fix="Move one of them: `port_base`, `side_channel_port_base`, `attest_port_base`, an override, or the router's "
+    "ports.",
 )
 def ports_differ(facts: Facts) -> Iterator[Hit]:
-    """HTTP, side-channel, router and admin ports of a host differ."""
+    """HTTP, side-channel, sidecar, router and admin ports of a host differ."""
     for host in facts.hosts:
         taken: dict[int, str] = {}
         for port, what, path in [*_router_ports(facts, host.name), *_engine_ports(facts, host.name)]:
@@ -89,6 +90,9 @@ def _engine_ports(facts: Facts, host: str) -> Iterator[tuple[int, str, Path]]:
         if engine.side_channel_port is not None:
             path = engine.path("side_channel_port", ("engines", "side_channel_port_base"))
             yield engine.side_channel_port, f"the side channel of {engine.id}", path
+        if engine.attest_port is not None:
+            path = engine.path("attest_port", ("engines", "attest_port_base"))
+            yield engine.attest_port, f"the sidecar of {engine.id}", path
 
 
 @rule(
@@ -101,7 +105,12 @@ def ports_exist(facts: Facts) -> Iterator[Hit]:
     """No engine's port exceeds 65535; said once for each base."""
     said = set()
     for engine in facts.engines:
-        for key, port in (("port_base", engine.port), ("side_channel_port_base", engine.side_channel_port)):
+        ports = {
+            "port_base": engine.port,
+            "side_channel_port_base": engine.side_channel_port,
+            "attest_port_base": engine.attest_port,
+        }
+        for key, port in ports.items():
             if port is not None and port > 65535 and key not in said:
                 said.add(key)
                 text = f"engine {engine.id} would have port {port}"
