@@ -34,8 +34,8 @@ def check(
 ) -> Result:
     """Check running engines, and KV over every directed pair of them; the evidence goes to a file of its own.
 
-    Checks: reach, contract, launch, compatible, profile, model, pace, tokenize, produce, consume, slo, deadline. Exit
-    code 0: all ok or skipped, 1: a check failed, 3: something is not as it should be.
+    Checks: reach, contract, launch, compatible, profile, model, pace, tokenize, produce, consume, transport, slo,
+    deadline. Exit code 0: all ok or skipped, 1: a check failed, 3: something is not as it should be.
 
     Example: narwhal check fleet.yaml
 

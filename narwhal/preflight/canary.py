@@ -20,6 +20,7 @@ _FIRST_ID, _LAST_ID = 100, 1900
 """Token ids of the prompt: above special ids, below the vocabulary of the smallest model tested against."""
 _BLOCK = re.compile(rb'block_size="(\d+)"')
 _PULLED = re.compile(rb'^vllm:prompt_tokens_by_source_total\{[^}]*source="external_kv_transfer"[^}]*\} (\S+)$', re.M)
+_SECONDS = re.compile(rb"^vllm:nixl_xfer_time_seconds_sum(?:\{[^}]*\})? (\S+)$", re.M)
 _BYTES = re.compile(rb"^vllm:nixl_bytes_transferred_sum(?:\{[^}]*\})? (\S+)$", re.M)
 
 
@@ -47,10 +48,13 @@ class Moved:
 
     tokens: int | None
     bytes: int | None
+    seconds: float | None = None
+    """Time of its transfers alone."""
 
     def since(self, before: "Moved") -> "Moved":
         """What was pulled since `before`."""
-        return Moved(_rise(before.tokens, self.tokens), _rise(before.bytes, self.bytes))
+        spent = None if self.seconds is None else self.seconds - (before.seconds or 0.0)
+        return Moved(_rise(before.tokens, self.tokens), _rise(before.bytes, self.bytes), spent)
 
 
 def canary_body(model: str, block_tokens: int, draw: random.Random, blocks: int = 3) -> Json:
@@ -113,7 +117,10 @@ async def hand_over(producer: EngineUrl, consumer: EngineUrl, body: Json, timeou
 async def moved(engine: EngineUrl, timeout_s: float) -> Moved:
     """What the engine has counted so far. Raises `EngineError`."""
     page = (await ask(engine, "/metrics", timeout_s=timeout_s)).body
-    return Moved(_count(_PULLED.findall(page)), _count(_BYTES.findall(page)))
+    seconds = _SECONDS.findall(page)
+    return Moved(
+        _count(_PULLED.findall(page)), _count(_BYTES.findall(page)), sum(map(float, seconds)) if seconds else None
+    )
 
 
 def text_of(raw: bytes) -> str:

@@ -1,67 +1,81 @@
-"""What the router's deadline for the first token should be, from handoffs that were measured."""
+"""What the router's deadline for the first token should be, from handoffs that were measured.
+
+The longest healthy wait for a first token is that of the longest prompt over the slowest pair, when its consumer pulls
+from all the others at once and is busy: `at_once · longest + busy`. Beyond it, a producer rather hangs.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from narwhal.preflight.document import CheckResult, FirstToken, Status
-from narwhal.preflight.pairs import Outcome, Pair
+from narwhal.preflight.pairs import Outcome
+from narwhal.preflight.transport import LongHandoff
 
-_FACTOR = 10.0
-"""Of the slowest handoff of the longest prompt, measured on idle engines: a full batch and other transfers slow one
-down; past ten times, it is rather a producer that hangs."""
 _LEAST_S = 2.0
 """Shorter deadlines would take a stall of the machine for a hung engine."""
+_STEPS = 2
+"""Steps of a busy consumer that a first token waits for: the one that runs, and the one that computes it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Slowest:
-    """The slowest first token of all pairs."""
+class Busy:
+    """What a serving fleet adds to a handoff between idle engines."""
 
-    pair: Pair
-    prompt_tokens: int
-    seconds: float
+    at_once: int
+    """Handoffs that may come to one engine at once; they share its links, so each takes at most so many times as long.
 
-
-def slowest_pair(outcomes: Sequence[Outcome]) -> Slowest | None:
-    """The pair whose first token took longest; None when no handoff was measured."""
-    measured = [
-        Slowest((outcome.producer, outcome.consumer), outcome.prompt_tokens, one.handoff.first_token_s)
-        for outcome in outcomes
-        for one in outcome.tried
-    ]
-    return max(measured, key=lambda one: one.seconds, default=None)
+    The other engines, times the prompts that each is given at a time (`serving.prefill_in_flight`).
+    """
+    step_s: float
+    """Longest step of a consumer, in seconds: a full batch of prompt tokens, and decodes within the TPOT target."""
 
 
 def first_token(
-    slowest: Slowest, long_tokens: int, long_s: float, configured_s: float, longest_prompt_tokens: int
+    outcomes: Sequence[Outcome], long: Sequence[LongHandoff], busy: Busy, configured_s: float, longest_prompt: int
 ) -> FirstToken:
-    """The deadline that follows from the slowest pair's handoffs of a short prompt and of one of `long_tokens`.
+    """The deadline that follows from each pair's handoffs of a short and of a long prompt; `long` is not empty.
 
     Time grows linearly with length, as whole blocks move; between two measurements that contradict this, it is taken
     not to grow.
     """
-    more_tokens = long_tokens - slowest.prompt_tokens
-    slope = max(long_s - slowest.seconds, 0.0) / more_tokens if more_tokens > 0 else 0.0
-    longest_s = max(long_s, slowest.seconds) + slope * max(longest_prompt_tokens - long_tokens, 0)
+    short = {
+        (outcome.producer, outcome.consumer): (outcome.prompt_tokens, one.handoff.first_token_s)
+        for outcome in outcomes
+        for one in sorted(outcome.tried, key=lambda tried: tried.handoff.first_token_s)
+    }
+    slowest = max(long, key=lambda one: _longest_s(one, *short[one.pair], longest_prompt))
+    short_tokens, short_s = short[slowest.pair]
+    longest_s = _longest_s(slowest, short_tokens, short_s, longest_prompt)
+    busy_s = _STEPS * busy.step_s
     return FirstToken(
         configured_s=configured_s,
-        advised_s=float(max(_LEAST_S, math.ceil(_FACTOR * longest_s))),
+        advised_s=float(max(_LEAST_S, math.ceil(busy.at_once * longest_s + busy_s))),
         pair=" > ".join(slowest.pair),
-        short_tokens=slowest.prompt_tokens,
-        short_s=slowest.seconds,
-        long_tokens=long_tokens,
-        long_s=long_s,
-        longest_prompt_tokens=longest_prompt_tokens,
+        short_tokens=short_tokens,
+        short_s=short_s,
+        long_tokens=slowest.prompt_tokens,
+        long_s=slowest.first_token_s,
+        longest_prompt_tokens=longest_prompt,
         longest_s=longest_s,
+        at_once=busy.at_once,
+        busy_s=busy_s,
     )
+
+
+def _longest_s(long: LongHandoff, short_tokens: int, short_s: float, longest_prompt: int) -> float:
+    """First token of the longest prompt over a pair, by its two measurements."""
+    more_tokens = long.prompt_tokens - short_tokens
+    slope = max(long.first_token_s - short_s, 0.0) / more_tokens if more_tokens > 0 else 0.0
+    return max(long.first_token_s, short_s) + slope * max(longest_prompt - long.prompt_tokens, 0)
 
 
 def deadline_check(found: FirstToken) -> CheckResult:
     """Whether the fleet file's deadline is one that healthy handoffs keep."""
     seen = (
         f"first token over {found.pair} after {found.short_s * 1e3:.3g} ms ({found.short_tokens} tokens) and "
-        f"{found.long_s * 1e3:.3g} ms ({found.long_tokens}), so {found.longest_s:.3g} s for the longest prompt"
+        f"{found.long_s * 1e3:.3g} ms ({found.long_tokens}), so {found.longest_s:.3g} s for the longest prompt, "
+        f"{found.at_once} times that for as many at once, and {found.busy_s:.3g} s for busy steps"
     )
     step = f"set serving.deadlines.first_token_s: {found.advised_s:g}"
     if found.configured_s == 0:

@@ -11,11 +11,11 @@ from narwhal.fleet.model import Digest
 Status = Literal["ok", "FAIL", "SKIP", "WARN"]
 Name = Literal[
     "reach", "contract", "launch", "compatible", "profile", "model", "pace", "tokenize",
-    "produce", "consume", "slo", "deadline",
+    "produce", "consume", "transport", "slo", "deadline",
 ]  # fmt: skip
 NAMES: tuple[Name, ...] = (
     "reach", "contract", "launch", "compatible", "profile", "model", "pace", "tokenize",
-    "produce", "consume", "slo", "deadline",
+    "produce", "consume", "transport", "slo", "deadline",
 )  # fmt: skip
 """All checks, in the order in which they are told."""
 Count = Annotated[int, Field(ge=0)]
@@ -62,6 +62,25 @@ class PairResult(Model):
     """Of each handoff: from sending leg 2 to its first token."""
 
 
+class TransportResult(Model):
+    """A long prompt that was handed over between two idle engines."""
+
+    producer: str
+    """Engine of leg 1."""
+    consumer: str
+    """Engine of leg 2."""
+    prompt_tokens: Count
+    """Tokens of the prompt."""
+    first_token_s: Seconds
+    """From sending leg 2 to its first token."""
+    moved_bytes: Count | None
+    """Bytes that the consumer counted as transferred; null: it does not count them."""
+    transfer_s: Seconds | None
+    """Time that it counted for the transfer alone; null: it does not count it."""
+    transport: Literal["cuda_ipc", "staged", "tcp"] | None
+    """What the rate tells: from card to card, through the host's memory, over sockets; null: it does not tell."""
+
+
 class FirstToken(Model):
     """What `serving.deadlines.first_token_s` should be, and what that follows from."""
 
@@ -70,19 +89,23 @@ class FirstToken(Model):
     advised_s: Seconds
     """What it should be at least."""
     pair: str
-    """The pair whose first token took longest: `PRODUCER > CONSUMER`."""
+    """The pair over which the longest prompt takes longest: `PRODUCER > CONSUMER`."""
     short_tokens: Count
     """Tokens of the prompt that every pair handed over."""
     short_s: Seconds
     """Longest time from sending leg 2 to its first token, for such a prompt."""
     long_tokens: Count
-    """Tokens of a long prompt that this pair handed over then."""
+    """Tokens of a long prompt that this pair handed over too."""
     long_s: Seconds
     """The same time for it."""
     longest_prompt_tokens: Count
     """Tokens of the longest prompt that the fleet serves."""
     longest_s: Seconds
     """What the pair takes for that, by both measurements."""
+    at_once: Count
+    """Handoffs that may come to one engine at once: the other engines, times `serving.prefill_in_flight`."""
+    busy_s: Seconds
+    """What the steps of a busy engine add."""
 
 
 class Preflight(Document):
@@ -114,6 +137,8 @@ class Preflight(Document):
     """Every check."""
     pairs: list[PairResult]
     """Every pair that was tried."""
+    transports: list[TransportResult]
+    """The long prompt of every pair that handed over a short one."""
     first_token: FirstToken | None
     """The deadline for first tokens; null: no pair was measured."""
     verdict: Literal["ok", "WARN", "FAIL"]

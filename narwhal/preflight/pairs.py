@@ -125,23 +125,27 @@ class Handovers:
 
     async def _once(self, producer: EngineUrl, consumer: EngineUrl) -> Tried:
         body = self._body()
-        before = await moved(consumer, self.timeout_s)
-        handoff = await hand_over(producer, consumer, body, self.timeout_s)
-        gained = (await moved(consumer, self.timeout_s)).since(before)
-        if not gained.tokens or not gained.bytes:  # an idle engine counts a transfer at its next step
-            await ask(consumer, ROUTE, {**self._body(), "max_tokens": 1}, timeout_s=self.timeout_s)
-            gained = (await moved(consumer, self.timeout_s)).since(before)
+        handoff, gained = await self.hand_over((producer.id, consumer.id), body)
         return Tried(handoff, gained, await local_answer(producer, body, self.timeout_s))
 
     def _body(self) -> Json:
         return canary_body(self.model, self.block_tokens, self.draw)
 
-    async def long_handoff(self, pair: Pair, most_tokens: int) -> tuple[int, float]:
-        """Tokens of a long prompt, and the time of its first token over a pair. Raises `LegError`."""
+    def long_body(self, most_tokens: int) -> Json:
+        """A body with a long prompt, to be handed over from one engine to each of the others: it prefills it once."""
         blocks = max((min(most_tokens, _LONG_TOKENS) - 1) // self.block_tokens, 1)
-        body = canary_body(self.model, self.block_tokens, self.draw, blocks)
-        handoff = await hand_over(self.engines[pair[0]], self.engines[pair[1]], body, self.timeout_s)
-        return len(body["prompt"]), handoff.first_token_s
+        return canary_body(self.model, self.block_tokens, self.draw, blocks)
+
+    async def hand_over(self, pair: Pair, body: Json) -> tuple[Handoff, Moved]:
+        """One handoff over a pair, and what its consumer counted. Raises `EngineError`, `LegError` for a leg's."""
+        consumer = self.engines[pair[1]]
+        before = await moved(consumer, self.timeout_s)
+        handoff = await hand_over(self.engines[pair[0]], consumer, body, self.timeout_s)
+        gained = (await moved(consumer, self.timeout_s)).since(before)
+        if not gained.tokens or not gained.bytes:  # an idle engine counts a transfer at its next step
+            await ask(consumer, ROUTE, {**self._body(), "max_tokens": 1}, timeout_s=self.timeout_s)
+            gained = (await moved(consumer, self.timeout_s)).since(before)
+        return handoff, gained
 
     def _no_kv(self, producer: str, error: LegError) -> tuple[Verdict, Verdict]:
         if error.cause in ("refused", "timeout"):

@@ -9,14 +9,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 
 import narwhal
+from narwhal.control import Curves
 from narwhal.documents import write_atomically
 from narwhal.fleet import EngineSpec, Expanded, Profile, ProfileError
-from narwhal.preflight.canary import TOKENS, LegError, canary_body, prompt_of
-from narwhal.preflight.deadline import deadline_check, deadline_result, first_token, slowest_pair
-from narwhal.preflight.document import NAMES, CheckResult, FirstToken, Name, Preflight, verdict
+from narwhal.preflight.asking import T, failures, seconds_of, timed
+from narwhal.preflight.canary import TOKENS, canary_body, prompt_of
+from narwhal.preflight.deadline import Busy, deadline_check, deadline_result, first_token
+from narwhal.preflight.document import NAMES, CheckResult, FirstToken, Name, Preflight, TransportResult, verdict
 from narwhal.preflight.engines import (
     NEXT_STEP,
     ask_model,
@@ -30,6 +31,7 @@ from narwhal.preflight.engines import (
 from narwhal.preflight.identity import Attested, Sidecars, ask_sidecar, judge_attested, judge_launches, launches
 from narwhal.preflight.pairs import Handovers, Outcome, Verdict, pair_checks, pair_result
 from narwhal.preflight.speed import judge_pace, judge_profile, judge_slo
+from narwhal.preflight.transport import LongHandoff, expected, judge_transport, transport_rows
 from narwhal.profiling import (
     EngineError,
     EngineFacts,
@@ -42,7 +44,6 @@ from narwhal.profiling import (
     stored_profile,
 )
 
-T = TypeVar("T")
 Say = Callable[[str], None]
 _REACH_S = 10.0
 _BATCH, _PROMPT_TOKENS, _DECODE_TOKENS = 4, 128, 32
@@ -99,20 +100,20 @@ class Run:
         self.down |= {engine: str(error) for engine, error in errors.items()}
         seen = {engine: Verdict("ok", "healthy") for engine in found}
         seen |= {engine: Verdict("FAIL", str(error), NEXT_STEP[error.cause]) for engine, error in errors.items()}
-        self._add("reach", seen, _seconds(found))
+        self._add("reach", seen, seconds_of(found))
 
     async def contract(self) -> None:
         """One contract for all."""
         expanded = self.wish.expanded
         found = await self._each("contract", lambda e: read_facts(expanded, expanded.engine(e.id), e))
         self.facts = {engine: told for engine, (told, _) in found.items() if isinstance(told, EngineFacts)}
-        self._add("contract", judge_contracts(self.facts) | _failures(found), _seconds(found))
+        self._add("contract", judge_contracts(self.facts) | failures(found), seconds_of(found))
 
     async def launch(self) -> None:
         """The launch that the fleet file renders to, on every engine."""
         found = await self._each("launch", lambda e: ask_names(e, self.wish.timeout_s))
         told = {engine: one for engine, (one, _) in found.items() if not isinstance(one, EngineError)}
-        self._add("launch", judge_launches(told, launches(self.wish.expanded)) | _failures(found), _seconds(found))
+        self._add("launch", judge_launches(told, launches(self.wish.expanded)) | failures(found), seconds_of(found))
 
     async def compatible(self) -> None:
         """KV that goes together, by what the sidecars attest."""
@@ -124,7 +125,7 @@ class Run:
                 sidecars.attested[engine] = one
             elif isinstance(one, Verdict):
                 sidecars.silent[engine] = one
-        self._add("compatible", judge_attested(sidecars), _seconds(found))
+        self._add("compatible", judge_attested(sidecars), seconds_of(found))
 
     async def model(self) -> None:
         """The fleet's model on every engine, with the same answer."""
@@ -132,15 +133,15 @@ class Run:
         body = canary_body(fleet.model.name, self._block_tokens(), random.Random())  # noqa: S311 - a prompt, no secret
         found = await self._each("model", lambda e: ask_model(e, fleet.model.name, body, self.wish.timeout_s))
         told = {engine: one for engine, (one, _) in found.items() if not isinstance(one, EngineError)}
-        seen = judge_models(told, fleet.model.name, fleet.engines.max_model_len) | _failures(found)
-        self._add("model", seen, _seconds(found))
+        seen = judge_models(told, fleet.model.name, fleet.engines.max_model_len) | failures(found)
+        self._add("model", seen, seconds_of(found))
 
     async def tokenize(self) -> None:
         """The same tokens on every engine."""
         model = self.wish.expanded.fleet.model.name
         found = await self._each("tokenize", lambda e: ask_tokens(e, model, self.wish.timeout_s))
         told = {engine: one for engine, (one, _) in found.items() if not isinstance(one, EngineError)}
-        self._add("tokenize", judge_tokens(told) | _failures(found), _seconds(found))
+        self._add("tokenize", judge_tokens(told) | failures(found), seconds_of(found))
 
     def profile(self) -> None:
         """The stored profile of each engine's contract."""
@@ -201,23 +202,57 @@ class Run:
                 self._add_one(name, "fleet", Verdict("SKIP", "a fleet of one engine has no pair"))
         return outcomes
 
-    async def deadline(self, outcomes: Sequence[Outcome]) -> FirstToken | None:
+    async def long(self, outcomes: Sequence[Outcome]) -> list[LongHandoff]:
+        """A long prompt over each pair that handed over a short one, one by one: nothing else moves meanwhile."""
+        handovers = self._handovers()
+        most = self.wish.expanded.fleet.engines.max_model_len - 1 - TOKENS
+        bodies = {outcome.producer: handovers.long_body(most) for outcome in outcomes}
+        found: list[LongHandoff] = []
+        for outcome in outcomes:
+            pair, body = (outcome.producer, outcome.consumer), bodies[outcome.producer]
+            if outcome.consumed.status not in ("ok", "WARN"):
+                skipped = Verdict("SKIP", "no short prompt was handed over", "see produce and consume")
+                self._add_one("transport", " > ".join(pair), skipped)
+                continue
+            self.say(f"{' > '.join(pair)}: {len(body['prompt'])} tokens")
+            try:
+                handoff, gained = await handovers.hand_over(pair, body)
+            except EngineError as error:
+                failed = Verdict("FAIL", f"a long prompt was not handed over: {error}", "look at the logs of both")
+                self._add_one("transport", " > ".join(pair), failed)
+                continue
+            found.append(LongHandoff(*pair, len(body["prompt"]), handoff.first_token_s, gained.bytes, gained.seconds))
+        return found
+
+    def transport(self, long: Sequence[LongHandoff]) -> list[TransportResult]:
+        """Over which transport each pair's KV went."""
+        expanded = self.wish.expanded
+        judged = []
+        for one in long:
+            wanted = expected(expanded.fleet.engines.runtime, *map(expanded.engine, one.pair))
+            judged.append((one, *judge_transport(one, wanted)))
+        checks, evidence = transport_rows(judged)
+        for row in checks:
+            self.keep(row)
+        return evidence
+
+    def deadline(self, outcomes: Sequence[Outcome], long: Sequence[LongHandoff]) -> FirstToken | None:
         """The deadline for first tokens, from the slowest pair."""
-        slowest = slowest_pair(outcomes)
-        if slowest is None:
-            self.keep(deadline_result("SKIP", "no handoff was measured", "see produce and consume first"))
+        if not long:
+            self.keep(
+                deadline_result("SKIP", "no long handoff was measured", "see produce, consume and transport first")
+            )
             return None
         fleet = self.wish.expanded.fleet
-        longest = fleet.engines.max_model_len - 1
-        started_t = time.perf_counter()
-        try:
-            tokens, seconds = await self._handovers().long_handoff(slowest.pair, longest - TOKENS)
-        except LegError as error:
-            said = f"a long prompt was not handed over ({' > '.join(slowest.pair)}): {error}"
-            self.keep(deadline_result("FAIL", said, "look at the logs of both; a longer --timeout"))
-            return None
-        found = first_token(slowest, tokens, seconds, fleet.serving.deadlines.first_token_s, longest)
-        self.keep(deadline_check(found).model_copy(update={"seconds": time.perf_counter() - started_t}))
+        chunk, tpot_s = fleet.engines.max_num_batched_tokens, fleet.slo.tpot_s
+        known = [Curves.from_profile(profile).prefill_s(chunk) for profile in self.profiles.values()]
+        busy = Busy(
+            at_once=(len(self.urls) - 1) * fleet.serving.prefill_in_flight,
+            step_s=max(known, default=fleet.slo.ttft_for(chunk)) + tpot_s,
+        )
+        longest, configured_s = fleet.engines.max_model_len - 1, fleet.serving.deadlines.first_token_s
+        found = first_token(outcomes, long, busy, configured_s, longest)
+        self.keep(deadline_check(found))
         return found
 
     def _handovers(self) -> Handovers:
@@ -243,7 +278,7 @@ class Run:
         if self.wants(name):
             self.say(f"{name} …")
         engines = self.engines
-        found = await asyncio.gather(*(_timed(work(engine)) for engine in engines))
+        found = await asyncio.gather(*(timed(work(engine)) for engine in engines))
         for engine, (one, _) in zip(engines, found, strict=True):
             if isinstance(one, EngineError) and one.cause in ("refused", "timeout"):
                 self.down[engine.id] = str(one)
@@ -296,10 +331,12 @@ async def preflight(wish: Wish, say: Say) -> Preflight:
         await run.pace()
     if run.wants("tokenize"):
         await run.tokenize()
-    outcomes = await run.pairs() if run.wants("produce", "consume", "deadline") else []
+    outcomes = await run.pairs() if run.wants("produce", "consume", "transport", "deadline") else []
+    long = await run.long(outcomes) if run.wants("transport", "deadline") else []
+    transports = run.transport(long)
     run.slo()
     fleet = wish.expanded.fleet
-    token = await run.deadline(outcomes) if run.wants("deadline") else None
+    token = run.deadline(outcomes, long) if run.wants("deadline") else None
     return Preflight(
         kind="Preflight",
         fleet=fleet.metadata.name,
@@ -314,6 +351,7 @@ async def preflight(wish: Wish, say: Say) -> Preflight:
         contracts={engine: told.contract for engine, told in run.facts.items()},
         checks=sorted(run.checks, key=lambda check: NAMES.index(check.name)),
         pairs=[pair_result(outcome) for outcome in outcomes],
+        transports=transports,
         first_token=token,
         verdict=verdict(run.checks),
     )
@@ -340,24 +378,3 @@ async def _grouped(
 
     groups = await asyncio.gather(*map(in_turn, sharing(expanded, specs)))
     return [one for group in groups for one in group]
-
-
-async def _timed(work: Awaitable[T]) -> tuple[T | EngineError, float]:
-    started_t = time.perf_counter()
-    try:
-        found: T | EngineError = await work
-    except EngineError as error:
-        found = error
-    return found, time.perf_counter() - started_t
-
-
-def _failures(found: Mapping[str, tuple[object, float]]) -> dict[str, Verdict]:
-    return {
-        engine: Verdict("FAIL", str(one), f"look at the log of {engine}")
-        for engine, (one, _) in found.items()
-        if isinstance(one, EngineError)
-    }
-
-
-def _seconds(found: Mapping[str, tuple[object, float]]) -> dict[str, float]:
-    return {engine: seconds for engine, (_, seconds) in found.items()}

@@ -114,6 +114,11 @@ def test_a_healthy_fleet_is_ok_and_the_evidence_says_why(fleet: Fleet) -> None:
     }
     assert set(document["contracts"]) == set(document["versions"]) == set(IDS)
     assert document["first_token"]["advised_s"] >= 2
+    assert document["first_token"]["at_once"] == 4
+    assert len(document["transports"]) == 6
+    for one in document["transports"]:
+        assert one["prompt_tokens"] > 1000
+        assert one["moved_bytes"] / one["transfer_s"] > 0
 
 
 def test_a_ring_hands_over_as_often_as_asked_and_leaves_the_rest_out(fleet: Fleet) -> None:

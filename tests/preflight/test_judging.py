@@ -1,14 +1,20 @@
 """What each check says of what engines told: with answers made up for the purpose, no socket."""
 
+import math
+from pathlib import Path
+from unittest.mock import ANY
+
 import pytest
 
+from narwhal.fleet import open_fleet
 from narwhal.fleet.model import Slo
 from narwhal.preflight.canary import Handoff, Moved
-from narwhal.preflight.deadline import Slowest, deadline_check, first_token, slowest_pair
+from narwhal.preflight.deadline import Busy, deadline_check, first_token
 from narwhal.preflight.document import CheckResult, Status, verdict
 from narwhal.preflight.engines import ModelTold, judge_contracts, judge_models, judge_tokens
 from narwhal.preflight.pairs import Outcome, Tried, Verdict, common_cause, judge, pair_checks
 from narwhal.preflight.speed import judge_pace, judge_profile, judge_slo
+from narwhal.preflight.transport import LongHandoff, expected, judge_transport
 from narwhal.profiling import EngineFacts
 from tests.preflight.profiles import NOW, measured_profile
 
@@ -195,22 +201,74 @@ def test_the_longest_prompt_that_keeps_its_target_is_told() -> None:
     assert judge_slo(profile, strict, 16384).status == "FAIL"
 
 
-# --- the deadline
+# --- the long handoffs: transport, deadline
+
+
+def handed(producer: str, consumer: str, tokens: int, first_s: float, rate: float | None = None) -> LongHandoff:
+    """A long handoff that moved 1 GB, at some bytes per second."""
+    return LongHandoff(producer, consumer, tokens, first_s, 10**9, None if rate is None else 10**9 / rate)
 
 
 def test_the_slowest_pair_sets_the_deadline_for_the_longest_prompt() -> None:
     pairs = [outcome("a", "b", once(first_s=0.01)), outcome("b", "a", once(first_s=0.1), once(first_s=0.02))]
-    slowest = slowest_pair(pairs)
-    assert slowest == Slowest(("b", "a"), 49, 0.1)
-    found = first_token(slowest, 1049, 1.1, 30.0, 2049)
+    long = [handed("a", "b", 1049, 0.3), handed("b", "a", 1049, 1.1)]
+    found = first_token(pairs, long, Busy(6, 0.25), 30.0, 2049)
+    assert (found.pair, found.short_s) == ("b > a", 0.1)
     assert found.longest_s == pytest.approx(2.1)
-    assert found.advised_s == 21
+    assert found.advised_s == 14  # 6 handoffs at once, 12.6 s, and two steps of 0.25 s, in whole seconds
     assert deadline_check(found).status == "ok"
-    for configured_s in (0.0, 20.0):
-        seen = deadline_check(first_token(slowest, 1049, 1.1, configured_s, 2049))
-        assert (seen.status, seen.next_step) == ("WARN", "set serving.deadlines.first_token_s: 21")
+    for configured_s in (0.0, 13.0):
+        seen = deadline_check(first_token(pairs, long, Busy(6, 0.25), configured_s, 2049))
+        assert (seen.status, seen.next_step) == ("WARN", "set serving.deadlines.first_token_s: 14")
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 6, 126])
+def test_the_deadline_grows_with_the_handoffs_that_may_come_at_once(at_once: int) -> None:
+    found = first_token([outcome("a", "b", once())], [handed("a", "b", 1049, 0.5)], Busy(at_once, 0.0), 30.0, 1049)
+    assert found.advised_s == max(2.0, math.ceil(at_once * 0.5))
+    assert f"{at_once} times that" in deadline_check(found).reason
 
 
 def test_a_deadline_is_never_shorter_than_two_seconds() -> None:
-    assert first_token(Slowest(("a", "b"), 49, 0.001), 1049, 0.0005, 30.0, 2049).advised_s == 2
-    assert slowest_pair([outcome("a", "b")]) is None
+    long = [handed("a", "b", 1049, 0.0005)]
+    assert first_token([outcome("a", "b", once(first_s=0.001))], long, Busy(2, 0.01), 30.0, 2049).advised_s == 2
+
+
+@pytest.mark.parametrize(
+    ("rate", "transport", "status"),
+    [(229e9, "cuda_ipc", "ok"), (12e9, "cuda_ipc", "ok"), (4e9, "staged", "WARN"), (34e6, "tcp", "WARN")],
+)
+def test_the_rate_tells_the_transport_where_cards_reach_each_other(rate: float, transport: str, status: str) -> None:
+    told, seen = judge_transport(handed("a", "b", 8000, 0.1, rate), "cuda_ipc")
+    assert (told, seen.status) == (transport, status)
+    assert f"{rate / 1e9:.3g} GB/s" in seen.reason
+    assert ("UCX_CUDA_IPC_ENABLE_GET_ZCOPY" in seen.next_step) == (transport == "tcp")
+
+
+def test_a_rate_that_tells_nothing_is_not_judged() -> None:
+    assert judge_transport(handed("a", "b", 8000, 0.1), "cuda_ipc")[1].status == "SKIP"
+    assert judge_transport(handed("a", "b", 8000, 0.1, 34e6), "") == ("", ANY)
+    assert judge_transport(handed("a", "b", 8000, 0.1, 34e6), "")[1].status == "ok"
+    few = LongHandoff("a", "b", 100, 0.01, 1 << 20, 0.01)
+    assert judge_transport(few, "cuda_ipc")[1].status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("engines", "wanted"),
+    [
+        ("runtime: {kind: venv, package: vllm, path: /opt/vllm}", "cuda_ipc"),
+        ("runtime: {kind: simulated}", ""),
+    ],
+)
+def test_cards_of_one_host_are_configured_for_cuda_ipc(tmp_path: Path, engines: str, wanted: str) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(
+        "apiVersion: narwhal/v1\nkind: Fleet\nmetadata: {name: x}\nmodel: {name: m, path: /m}\n"
+        "slo: {ttft_s: 1, tpot_s: 0.05}\nsplit: {prefill: 2, decode: 2}\nrouters: {primary: a}\n"
+        "hosts: [{name: a, gpus: 2, fabric: {address: 10.0.0.1}}, {name: b, gpus: 2, fabric: {address: 10.0.0.2}}]\n"
+        f"engines:\n  {engines}\n"
+    )
+    expanded = open_fleet(path)
+    first, second, other = (expanded.engine(name) for name in ("a/0", "a/1", "b/0"))
+    assert expected(expanded.fleet.engines.runtime, first, second) == wanted
+    assert expected(expanded.fleet.engines.runtime, first, other) == ""
