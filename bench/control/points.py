@@ -40,7 +40,7 @@ class Point:
 
 
 def points(traces: Path | None, *, quick: bool, full: bool) -> list[Point]:
-    """The points of a run: `quick` for minutes, `full` for goodput everywhere."""
+    """The points of a run: `quick` for minutes, `full` for goodput everywhere, and with one seed at two more points."""
     searched = [
         Point(8, "turning:code,reas:60", goodput=True, clairvoyant=not quick),
         Point(8, "turning:code,reas:180", goodput=True, clairvoyant=not quick, seconds=720.0),
@@ -68,4 +68,4 @@ def points(traces: Path | None, *, quick: bool, full: bool) -> list[Point]:
     ]
     files = [traces / file for file in TRACES if traces is not None and (traces / file).is_file()]
     hours = [Point(4, f.name, goodput=full, seconds=3600.0, trace=f, policies=ours, seeds=TRACE_SEEDS) for f in files]
-    return searched + fixed + alone + hours
+    return searched + fixed + (alone if full else []) + hours

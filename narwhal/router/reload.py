@@ -76,7 +76,8 @@ _FIELDS = {
         routers.primary routers.standby routers.port routers.bind routers.workers routers.admin.port routers.admin.bind
         routers.admin.socket routers.admin.group
         routers.front routers.vip.address routers.vip.interface
-        lease.backend lease.endpoints lease.prefix lease.tls.ca lease.tls.cert lease.tls.key lease.ttl_s lease.path
+        lease.backend lease.endpoints lease.prefix lease.tls.ca lease.tls.cert lease.tls.key lease.auth.user
+        lease.auth.password.env lease.auth.password.file lease.ttl_s lease.path
         recovery.state_path profiles.path
         observability.journal.path observability.journal.max_bytes observability.journal.keep
     """,
@@ -103,6 +104,8 @@ _FIELDS = {
 EFFECTS = {name: effect for effect, names in _FIELDS.items() for name in names.split()}
 """Effect of every field. `[]`: of each item of a list of named things; `{}`: of each value of a mapping."""
 HIDDEN = {
+    "lease.auth.password.env",
+    "lease.auth.password.file",
     "engines.args{}",
     "engines.env{}",
     "engines.env{}.env",

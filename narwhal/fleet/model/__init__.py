@@ -19,6 +19,7 @@ from narwhal.fleet.model.fleet import Fleet
 from narwhal.fleet.model.routers import (
     Admin,
     AdminToken,
+    EtcdAuth,
     EtcdLease,
     EtcdTls,
     FileLease,
@@ -59,6 +60,7 @@ __all__ = [
     "EngineOverride",
     "EngineTls",
     "Engines",
+    "EtcdAuth",
     "EtcdLease",
     "EtcdTls",
     "FabricInterface",

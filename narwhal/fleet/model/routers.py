@@ -123,6 +123,15 @@ class EtcdTls(Model):
     """Path of its private key, PEM."""
 
 
+class EtcdAuth(Model):
+    """The user that a router is to etcd; its JSON gateway does not take one from a certificate."""
+
+    user: Text
+    """Name of the user; its role needs to read and write the fleet's prefix."""
+    password: Secret
+    """Where its password is found."""
+
+
 class EtcdLease(Model):
     """The lease of the active router, in etcd."""
 
@@ -134,6 +143,8 @@ class EtcdLease(Model):
     """Prefix of the fleet's keys; etcd's role for the routers should be limited to it."""
     tls: EtcdTls | None = None
     """Client certificate for etcd."""
+    auth: EtcdAuth | None = None
+    """User and password, where etcd asks for them."""
     ttl_s: Annotated[float, Field(ge=1)] = 5.0
     """How long the lease lives without a renewal, in seconds."""
 
