@@ -99,3 +99,27 @@ def test_a_stream_interval_merges_tokens_into_chunks(start_engine: StartEngine, 
     engine = start_engine(stream_interval=4)
     events = engine.complete(fresh_prompt(20), 10, stream=True, return_token_ids=True).events
     assert [len(event["choices"][0]["token_ids"]) for event in events] == [4, 4, 2]
+
+
+def test_answers_to_other_scripts_hold_characters_of_several_tokens(start_engine: StartEngine) -> None:
+    """As on a real engine: text comes with whole characters, and a prompt that ends inside one is told again."""
+    engine = start_engine()
+    prompt = engine.send("/tokenize", {"prompt": "où est la mer ?"}).json()["tokens"]
+    events = engine.complete(prompt, 60, stream=True, return_token_ids=True).events
+    chunks = [(event["choices"][0]["token_ids"], event["choices"][0]["text"]) for event in events]
+    answer, text = [token for ids, _ in chunks for token in ids], "".join(text for _, text in chunks)
+    assert "�" not in text
+    inside = 0
+    for cut in range(1, 60):
+        said = engine.send("/detokenize", {"tokens": answer[:cut]}).json()["prompt"]
+        rest = "".join(
+            event["choices"][0]["text"]
+            for event in engine.complete(prompt + answer[:cut], 60 - cut, stream=True).events
+        )
+        if said.endswith("�"):
+            inside += 1
+            assert chunks[cut - 1] == ([answer[cut - 1]], "")
+            assert rest.startswith("où est la mer ?")
+        else:
+            assert said + rest == text
+    assert inside

@@ -178,7 +178,7 @@ def hand_over(producer: Run, consumer: Run, prompt: list[int], *, prepare: bool 
     step = consumer.scheduler.begin(consumer.now)
     (sequence,) = step.fetches
     lacking = len(sequence.blocks) - sequence.cached_tokens // BLOCK_TOKENS
-    contents = producer.scheduler.pool.read(blocks[len(blocks) - lacking :])
+    contents = producer.scheduler.pool.read_for_peer(blocks[len(blocks) - lacking :])
     consumer.scheduler.kv_arrived(sequence, contents, consumer.now)
     consumer.all()
 
@@ -229,7 +229,7 @@ def test_kv_that_was_overwritten_gives_another_answer() -> None:
     source = Source("engine", "127.0.0.1", 1, "p", tuple(blocks), len(prompt))
     consumer.scheduler.add(Sequence("d", prompt, 6, source=source), 0.0)
     (sequence,) = consumer.scheduler.begin(0.0).fetches
-    consumer.scheduler.kv_arrived(sequence, producer.scheduler.pool.read(blocks), 0.0)
+    consumer.scheduler.kv_arrived(sequence, producer.scheduler.pool.read_for_peer(blocks), 0.0)
     consumer.all()
     assert consumer.tokens["d"] != answer(prompt)
 

@@ -1,5 +1,6 @@
 """One generation request on its way: its sequences' tokens become text, chunks, and at the end an answer."""
 
+import codecs
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,8 +21,11 @@ from narwhal.engine.simulated.replies import (
     whole_completion,
 )
 from narwhal.engine.simulated.request import Sequence
+from narwhal.engine.simulated.sampling import unfinished
 from narwhal.engine.simulated.scheduler import Token
-from narwhal.engine.simulated.tokenizer import decode
+from narwhal.engine.simulated.tokenizer import PIECES
+
+_decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class Reader(Protocol):
@@ -54,6 +58,8 @@ class Choice:
     index: int
     sequence: Sequence
     text: str = ""
+    decoder: "codecs.IncrementalDecoder" = field(default_factory=lambda: _decoder("replace"))
+    """Turns the bytes of tokens into text; a character that is not complete waits in it."""
     sent_chars: int = 0
     unsent: list[int] = field(default_factory=list)
     """Tokens that no chunk has shown yet."""
@@ -65,6 +71,11 @@ class Choice:
     stop_reason: str | int | None = None
     ended: bool = False
     """Whether its last chunk was sent."""
+
+    def __post_init__(self) -> None:
+        """What a prompt leaves open is completed by the answer: vLLM then tells the whole prompt again."""
+        if unfinished(self.sequence.prompt):
+            self.text = self.decoder.decode(b"".join([PIECES[token] for token in self.sequence.prompt]))
 
 
 class Answer:
@@ -98,6 +109,7 @@ class Answer:
                     seed=asked.seed + number,
                     cache_salt=asked.cache_salt,
                     natural_end=asked.natural_end,
+                    begun_tokens=asked.begun_tokens,
                     stop_tokens=asked.stop_tokens,
                     min_tokens=asked.min_tokens,
                     form=asked.form,
@@ -113,7 +125,7 @@ class Answer:
         """Add a token; send a chunk unless the reader lags or the chunk is to hold more."""
         choice = self._choices[token.sequence.id]
         choice.unsent.append(token.token)
-        choice.text += decode((token.token,))
+        choice.text += choice.decoder.decode(PIECES[token.token])
         if self._asked.logprobs is not None:
             choice.logprobs.append((token.token, token.sequence.state))
         choice.finish_reason = token.finish_reason

@@ -14,6 +14,8 @@ from narwhal.engine.simulated.tokenizer import VOCABULARY_SIZE, encode
 Body = Mapping[str, Any]
 _ERROR_TYPES = {400: "BadRequestError", 404: "NotFoundError", 500: "InternalServerError", 503: "Service Unavailable"}
 _MOST_CHOICES = 128
+ANSWER = "<assistant>"
+"""What stands before an answer in a chat's prompt."""
 
 
 class ApiError(Exception):
@@ -39,6 +41,8 @@ class Asked:
     max_tokens: int
     natural_end: bool
     """The answer ends by itself: a chat that names no limit."""
+    begun_tokens: int
+    """Last tokens of a chat's prompt that the assistant has said already."""
     n: int
     stream: bool
     include_usage: bool
@@ -128,6 +132,7 @@ def parse_ask(body: Body, *, chat: bool, settings: Settings, source: Source | No
         prompts=prompts,
         max_tokens=min(asked_tokens, room),
         natural_end=chat and limit is None and not body.get("ignore_eos"),
+        begun_tokens=_begun_tokens(prompts[0]) if chat and params.get("prompt_token_ids") else 0,
         n=n,
         stream=stream,
         include_usage=bool(options.get("include_usage")),
@@ -164,7 +169,16 @@ def render_chat(messages: object, tools: object = None) -> str:
         calls = message.get("tool_calls")
         called = msgspec.json.encode(calls).decode() if calls else ""
         lines.append(f"<{message['role']}>{_text(message.get('content'))}{called}\n")
-    return "".join(lines) + "<assistant>"
+    return "".join(lines) + ANSWER
+
+
+def _begun_tokens(prompt: list[int]) -> int:
+    """How many tokens of a chat's prompt stand behind the place where the answer begins."""
+    mark = encode(ANSWER)
+    for end in range(len(prompt), len(mark) - 1, -1):
+        if prompt[end - len(mark) : end] == mark:
+            return len(prompt) - end
+    return 0
 
 
 def _text(content: object) -> str:

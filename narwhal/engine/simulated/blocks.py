@@ -40,6 +40,7 @@ class BlockPool:
         self._contents = [bytes(CONTENT_BYTES)] * count
         self._keys: list[Key | None] = [None] * count
         self._cached: dict[Key, int] = {}
+        self._shown: dict[int, bytes] = {}
 
     @property
     def free_count(self) -> int:
@@ -53,6 +54,7 @@ class BlockPool:
         taken = [self._free.popitem(last=False)[0] for _ in range(count)]
         for block in taken:
             self._holders[block] = 1
+            self._shown.pop(block, None)
             key = self._keys[block]
             if key is not None:
                 self._keys[block] = None
@@ -99,3 +101,14 @@ class BlockPool:
     def read(self, blocks: Iterable[int]) -> list[bytes]:
         """The contents of blocks, held or not: a late reader gets whatever is there by now."""
         return [self._contents[block] for block in blocks]
+
+    def show(self, block: int, content: bytes | None) -> None:
+        """Show peers another content: that of a prompt's end where the answer goes on in the block. None: no more."""
+        if content is None:
+            self._shown.pop(block, None)
+        else:
+            self._shown[block] = content
+
+    def read_for_peer(self, blocks: Iterable[int]) -> list[bytes]:
+        """What peers are shown of blocks."""
+        return [self._shown.get(block, self._contents[block]) for block in blocks]

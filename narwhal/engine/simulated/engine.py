@@ -293,7 +293,7 @@ class SimulatedEngine:
         """Contents of blocks, as they are now."""
         if not all(0 <= block < self.scheduler.pool.count for block in blocks):
             raise PeerError("there is no such block")
-        contents = self.scheduler.pool.read(blocks)
+        contents = self.scheduler.pool.read_for_peer(blocks)
         if self.faults.strike(self._loop.time(), "corrupt_kv", side="producer"):
             contents = [bytes(CONTENT_BYTES)] * len(contents)
         return contents

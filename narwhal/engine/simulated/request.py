@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from narwhal.engine.simulated.forms import Form
+from narwhal.engine.simulated.sampling import Model
 
 
 class Phase(StrEnum):
@@ -49,6 +50,8 @@ class Sequence:
     """Only sequences with the same salt share blocks."""
     natural_end: bool = False
     """The answer ends by itself, at a length that the prompt decides; else only `max_tokens` ends it."""
+    begun_tokens: int = 0
+    """Last tokens of the prompt that are the beginning of the answer: another engine broke off there."""
     stop_tokens: frozenset[int] = frozenset()
     min_tokens: int = 0
     form: Form | None = None
@@ -74,14 +77,19 @@ class Sequence:
     given_tokens: int = 0
     """Tokens whose KV was not computed here and must not be written over: the whole prompt after a handoff."""
     output: list[int] = field(default_factory=list)
-    state: bytes = b""
-    """State of the model after the newest token; empty before the first."""
+    model: Model | None = None
+    """The model after the newest known token; None before the first is chosen."""
     natural_tokens: int = 0
 
     @property
     def known_tokens(self) -> int:
         """Tokens of prompt and answer."""
         return len(self.prompt) + len(self.output)
+
+    @property
+    def state(self) -> bytes:
+        """State of the model that chose the newest token; empty before the first."""
+        return self.model.state if self.model is not None else b""
 
     @property
     def prefilling(self) -> bool:

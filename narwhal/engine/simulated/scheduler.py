@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from narwhal.engine.simulated.blocks import BlockPool, contents_of, next_content
 from narwhal.engine.simulated.request import Phase, Sequence
-from narwhal.engine.simulated.sampling import first_state, natural_tokens, next_state, token_of
+from narwhal.engine.simulated.sampling import Model, natural_tokens
 from narwhal.engine.simulated.timing import Load, step_s
 from narwhal.engine.simulated.tokenizer import EOS
 from narwhal.fleet import Profile
@@ -157,6 +157,7 @@ class Scheduler:
         """Free the blocks kept under a name; False when there are none, or no longer."""
         pin = self.pins.pop(sequence_id, None)
         if pin is not None:
+            self.pool.show(pin.blocks[-1], None)
             self.pool.release(pin.blocks)
         return pin is not None
 
@@ -328,14 +329,30 @@ class Scheduler:
         previous = self.pool.read([sequence.blocks[index - 1]])[0] if index else b""
         return next_content(previous, sequence.tokens(index * size, (index + 1) * size))
 
-    def _sample(self, sequence: Sequence) -> Token:
-        if not sequence.state:
-            prompt_blocks = -(-len(sequence.prompt) // self.block_tokens)
-            sequence.state = first_state(self.pool.read(sequence.blocks[:prompt_blocks]), sequence.seed)
-            sequence.natural_tokens = natural_tokens(sequence.state)
+    def _begin_model(self, sequence: Sequence) -> Model:
+        """The model after the prompt, as its blocks tell it. The prompt may end with the beginning of the answer."""
+        size, prompt = self.block_tokens, sequence.prompt
+        contents = self.pool.read(sequence.blocks[: -(-len(prompt) // size)])
+        own = sequence.seed.to_bytes(8, "little", signed=True)
+        if len(prompt) % size and contents[-1] != sequence.contents[len(contents) - 1]:
+            own += contents[-1]  # the last block is not full, and not what it should be
+        if sequence.natural_end:
+            began = Model(prompt[: len(prompt) - sequence.begun_tokens], contents, size, own)
+            sequence.natural_tokens = natural_tokens(began.state) - sequence.begun_tokens
+        return Model(prompt, contents, size, own)
+
+    def _next_token(self, sequence: Sequence) -> int:
+        known = sequence.known_tokens
+        if sequence.model is None:
+            sequence.model = self._begin_model(sequence)
+        elif known % self.block_tokens:
+            sequence.model.add(sequence.output[-1])
         else:
-            sequence.state = next_state(sequence.state)
-        token = token_of(sequence.state)
+            sequence.model.fill(self.pool.read([sequence.blocks[known // self.block_tokens - 1]])[0])
+        return sequence.model.choose(sequence.tokens(max(known - 3, 0), known))
+
+    def _sample(self, sequence: Sequence) -> Token:
+        token = self._next_token(sequence)
         count = len(sequence.output) + 1
         reason = "length" if count >= sequence.max_tokens else None
         forced = sequence.form.token(count - 1) if sequence.form is not None else None
@@ -358,7 +375,7 @@ class Scheduler:
             tail = len(sequence.prompt) % self.block_tokens
             if tail and len(sequence.output) > 1:  # the answer may have gone on in the prompt's last block
                 previous = self.pool.read([sequence.blocks[kept - 2]])[0] if kept > 1 else b""
-                self.pool.write(sequence.blocks[kept - 1], next_content(previous, sequence.prompt[-tail:]))
+                self.pool.show(sequence.blocks[kept - 1], next_content(previous, sequence.prompt[-tail:]))
             self.pins[sequence.id] = Pin(sequence.blocks[:kept], now + self.kv_lease_s)
             self.pool.release(sequence.blocks[kept:])
             return
