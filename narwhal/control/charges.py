@@ -4,6 +4,7 @@ Each charge has one release, and a request carries what it was charged with, so 
 whatever happens in between (a property test adds them up again).
 """
 
+from narwhal.control.link import Link
 from narwhal.control.state import Engine, Phase, Pool, Request
 
 
@@ -63,6 +64,19 @@ def release_decode(pool: Pool, request: Request) -> None:
         engine.kv_tokens -= request.kv_tokens
     request.decode_engine = ""
     request.kv_tokens = 0
+
+
+def count_handoff(pool: Pool, request: Request, t: float) -> None:
+    """Count a handoff whose first token came, on its pair."""
+    engine = pool.engines.get(request.decode_engine)
+    if engine is None:
+        return
+    link = engine.links.get(request.prefill_engine)
+    if link is None:
+        link = engine.links[request.prefill_engine] = Link()
+    link.handoffs += 1
+    link.tokens += request.prompt_tokens
+    link.seconds += t - request.entered_t
 
 
 def add_tokens(pool: Pool, request: Request, tokens: int) -> None:

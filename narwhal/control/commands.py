@@ -4,6 +4,8 @@ A command that starts or queues a request replaces what ran for it: the driver a
 it. An answer that is buffered for its client reports no `FirstToken`, and its first-token deadline is not armed.
 """
 
+from typing import Literal
+
 import msgspec
 
 from narwhal.control.events import Deadline, Role
@@ -92,12 +94,48 @@ class ProbeEngine(Command, frozen=True, tag=True):
     engine: str
 
 
+Purpose = Literal["blame", "readmit", "canary"]
+"""Why a pair is tried: a request failed on it; an engine comes back; KV is compared, in the background."""
+
+
+class TryPair(Command, frozen=True, tag=True):
+    """Hand a canary's KV from `producer` to `consumer`; report `PairTried` with the same number.
+
+    Where both are one engine it answers a token by itself, without a handoff. A canary is compared with what the
+    consumer computes itself.
+    """
+
+    number: int
+    producer: str
+    consumer: str
+    purpose: Purpose
+    timeout_s: float
+    """For each leg, in seconds."""
+
+
+class CheckEngine(Command, frozen=True, tag=True):
+    """Ask an engine for its generation, its contract and its model; report `EngineChecked`."""
+
+    engine: str
+
+
+class PairChanged(Command, frozen=True, tag=True):
+    """A pair was taken out, or carries handoffs again; for the journal and the metrics."""
+
+    producer: str
+    consumer: str
+    change: Literal["out", "in"]
+    reason: str
+
+
 class EngineChanged(Command, frozen=True, tag=True):
-    """An engine was ejected, readmitted, drained or undrained; for the journal and the metrics."""
+    """An engine's standing changed; for the journal, the metrics and `narwhal why`."""
 
     engine: str
     change: str
-    """`ejected`, `readmitted`, `draining`, `undrained`, `joined`, `leaving`, `left`."""
+    """`joined`, `leaving`, `left`; `suspected` (a look failed), `questioned` (a handoff failed, probes decide),
+    `cleared`; `probation` (slow), `recovered`; `ejected`, `refused` (not readmitted), `readmitted`; `alarm` (wrong KV
+    is to be feared); `draining`, `undrained`."""
     reason: str
 
 
@@ -108,5 +146,17 @@ class Decided(Command, frozen=True, tag=True):
 
 
 AnyCommand = (
-    Wait | StartPrefill | StartDecode | StartWhole | Refuse | Abort | MoveRole | ProbeEngine | EngineChanged | Decided
+    Wait
+    | StartPrefill
+    | StartDecode
+    | StartWhole
+    | Refuse
+    | Abort
+    | MoveRole
+    | ProbeEngine
+    | TryPair
+    | CheckEngine
+    | EngineChanged
+    | PairChanged
+    | Decided
 )

@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from narwhal.control import admission
+from narwhal.control import admission, losses
 from narwhal.control.commands import AnyCommand, EngineChanged
 from narwhal.control.demand import Demand
 from narwhal.control.events import (
     AnyEvent,
+    CanaryArmed,
     DeadlinePassed,
     DrainSet,
+    EngineChecked,
     EngineDown,
     EngineJoined,
     EngineLeft,
@@ -22,6 +24,7 @@ from narwhal.control.events import (
     LegFailed,
     MoveFailed,
     MoveRequested,
+    PairTried,
     PrefillFinished,
     RequestArrived,
     RequestCancelled,
@@ -32,12 +35,15 @@ from narwhal.control.events import (
     Tick,
     TokensObserved,
 )
+from narwhal.control.failures import FAILURES
+from narwhal.control.generations import named
 from narwhal.control.health import Health
 from narwhal.control.lifecycle import Lifecycle
 from narwhal.control.roles import RoleController
-from narwhal.control.state import Pool, Settings
+from narwhal.control.state import Pool, Request, Settings
 
 LOST = ("ejected", "left")
+"""Changes after which nothing comes from an engine any more."""
 
 
 class Control:
@@ -52,6 +58,7 @@ class Control:
         self.lifecycle = Lifecycle(settings, self.pool, self.demand)
         self.roles = RoleController(settings, self.pool, self.demand)
         health, lifecycle, roles = self.health, self.lifecycle, self.roles
+        lifecycle.vindicated = self._vindicated
         self._handlers: dict[type, Callable[[Any], list[AnyCommand]]] = {
             RequestArrived: self._arrived,
             PrefillFinished: self._prefill_finished,
@@ -59,10 +66,13 @@ class Control:
             TokensObserved: lifecycle.tokens,
             RequestFinished: lifecycle.finished,
             RequestCancelled: lifecycle.cancelled,
-            DeadlinePassed: lifecycle.deadline_passed,
+            DeadlinePassed: self._deadline_passed,
             LegFailed: self._leg_failed,
             Tick: self._tick,
-            EngineObserved: health.observed,
+            EngineObserved: self._observed,
+            EngineChecked: lambda event: self._standing(event.t, health.generations.checked(event)),
+            PairTried: lambda event: self._standing(event.t, health.tried(event)),
+            CanaryArmed: health.canaries.armed,
             EngineJoined: lambda event: self._standing(event.t, health.joined(event)),
             EngineLeft: lambda event: self._standing(event.t, health.left(event)),
             EngineRetired: lambda event: self._standing(event.t, health.retired(event)),
@@ -97,30 +107,63 @@ class Control:
 
     def _prefill_finished(self, event: PrefillFinished) -> list[AnyCommand]:
         request = self.pool.requests.get(event.request)
-        commands = self.health.named(request.prefill_engine, event.generation) if request is not None else []
+        producer = self.pool.engines.get(request.prefill_engine) if request is not None else None
+        commands = named(producer, event.generation) if producer is not None else []
         if commands:
             self.pool.refresh()
         return commands + self.lifecycle.prefill_finished(event)
 
     def _leg_failed(self, event: LegFailed) -> list[AnyCommand]:
-        commands = self._standing(event.t, self.health.leg_failed(event))
-        return commands + self.lifecycle.leg_failed(event)
+        """What it is evidence of comes first, so that a retry goes by it."""
+        request = self.pool.requests.get(event.request)
+        commands = self._standing(event.t, self.health.leg_failed(event, request))
+        commands = commands + self.lifecycle.leg_failed(event)
+        if request is not None and request.accused and request.id not in self.pool.requests:
+            commands = commands + self._standing(event.t, self.health.unresolved(event.t, request))
+        return commands
+
+    def _deadline_passed(self, event: DeadlinePassed) -> list[AnyCommand]:
+        """A leg that is overdue has failed."""
+        failed = losses.overdue(self.pool, event)
+        request = self.pool.requests.get(event.request)
+        if failed is None or request is None:
+            return self.lifecycle.deadline_passed(event)
+        commands = self._standing(event.t, self.health.leg_failed(failed, request))
+        if request.serving != failed.engine:
+            return commands  # sent on already, with all else that waited for that engine
+        return commands + self.lifecycle.deadline_passed(event)
+
+    def _vindicated(self, t: float, request: Request) -> list[AnyCommand]:
+        return self._standing(t, self.health.vindicated(t, request))
+
+    def _observed(self, event: EngineObserved) -> list[AnyCommand]:
+        commands = self.health.observed(event)
+        return self._standing(event.t, commands) if commands else []
 
     def _standing(self, t: float, commands: list[AnyCommand]) -> list[AnyCommand]:
         """An engine's standing may have changed: who is open, what runs on a lost one, who can be placed now."""
         self.pool.refresh()
-        lost = [c.engine for c in commands if isinstance(c, EngineChanged) and c.change in LOST]
-        for engine in lost:
-            commands = commands + self.lifecycle.engine_lost(engine, t, gone=engine not in self.pool.engines)
+        for change in [c for c in commands if isinstance(c, EngineChanged)]:
+            if change.change in LOST:
+                gone = change.engine not in self.pool.engines
+                victims = losses.lost(self.pool, change.engine, gone=gone)
+                commands = commands + self.lifecycle.send_on(victims, change.engine, t, FAILURES["connection"])
+            elif change.change == "suspected":
+                victims = losses.stalled(self.pool, self.settings, change.engine)
+                commands = commands + self.lifecycle.send_on(victims, change.engine, t, FAILURES["timeout"])
         return commands + self._place(t)
 
     def _tick(self, event: Tick) -> list[AnyCommand]:
         departed = self._depart(event.t) if self.health.leaving else []
+        due = self.health.tick(event.t)
+        departed = departed + self._standing(event.t, due) if due else departed
         return departed + self._after_roles(event.t, self.roles.tick(event.t))
 
     def _depart(self, t: float) -> list[AnyCommand]:
         """Engines that were taken out are gone once nothing needs them, or their time is over."""
-        done = [name for name, until_t in self.health.leaving.items() if t >= until_t or not self.lifecycle.needs(name)]
+        done = [
+            name for name, until_t in self.health.leaving.items() if t >= until_t or not losses.needs(self.pool, name)
+        ]
         return self._standing(t, [command for name in done for command in self.health.left(EngineLeft(t, name))])
 
     def _revised(self, event: EngineRevised) -> list[AnyCommand]:

@@ -20,6 +20,10 @@ Leg = Literal["prefill", "decode", "whole"]
 FailureCause = Literal["connection", "timeout", "overload", "stream", "status", "handoff", "client"]
 """Class of a failure: no connection; deadline; 503; cut or errored stream; other 5xx; KV transfer; 4xx."""
 
+Outcome = Literal["right", "wrong", "leg_1", "leg_2", "reference", "untold"]
+"""Of a handoff that was tried: the answer was right (or not compared); it was not the one that the consumer computes
+itself; the producer failed; the consumer failed; the consumer's own prefill failed; the router could not try."""
+
 Deadline = Literal["queue", "seat", "prefill", "first_token", "gap", "request"]
 """What was waited for: an engine for leg 1; an engine for leg 2; leg 1's answer; first token; next token; all."""
 
@@ -99,6 +103,51 @@ class EngineObserved(Event, frozen=True, tag=True):
     running: int
     waiting: int
     kv_used_tokens: int
+    tokens: int = -1
+    """Tokens generated since its process started; -1: not told."""
+    intervals: int = 0
+    """Decode intervals that it measured since the last look."""
+    interval_s: float = 0.0
+    """Their mean, in seconds."""
+    late_notifications: int = -1
+    """Notifications about KV that it had freed already, since its process started; -1: not told."""
+
+
+class EngineChecked(Event, frozen=True, tag=True):
+    """The answer to `CheckEngine`."""
+
+    engine: str
+    generation: str
+    contract: str
+    """Fingerprint of the contract that it runs with; empty: it tells none."""
+    problem: str = ""
+    """Why it cannot be readmitted: another model, no answer, …; empty: nothing is wrong."""
+
+
+class PairTried(Event, frozen=True, tag=True):
+    """The answer to `TryPair`."""
+
+    number: int
+    producer: str
+    consumer: str
+    outcome: Outcome
+    answer: str = ""
+    """Digest of what the consumer answered over the handoff."""
+    reference: str = ""
+    """Digest of what it answered by its own prefill; empty: it was not asked."""
+    seconds: float = 0.0
+    """From sending leg 2 to its first token."""
+    bytes: int = 0
+    """Bytes that the consumer counted as transferred meanwhile; 0: not told."""
+    transport: str = ""
+    """How KV moves, as leg 1's answer says it."""
+
+
+class CanaryArmed(Event, frozen=True, tag=True):
+    """A prompt was found whose answer tells right KV from wrong, or none was."""
+
+    prompt_tokens: int
+    """Its length; 0: there is none, and no canary is sent."""
 
 
 class DrainSet(Event, frozen=True, tag=True):
@@ -237,6 +286,9 @@ AnyEvent = (
     | EngineUp
     | EngineDown
     | EngineObserved
+    | EngineChecked
+    | PairTried
+    | CanaryArmed
     | DrainSet
     | RequestArrived
     | PrefillFinished

@@ -29,7 +29,7 @@ def lifecycle(engine: Engine) -> Guard:
         "ejected": engine.ejected,
         "draining": engine.draining,
         "leaving": engine.leaves_t is not None,
-        "suspected": engine.suspected,
+        "suspected": engine.suspected or engine.questions > 0,
         "moving": engine.moving is not None,
     }
     return Guard(next(name for name, on in states.items() if on), False, 1.0, 0.0, engine.id)

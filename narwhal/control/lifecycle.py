@@ -1,5 +1,7 @@
 """A request from its arrival to its end: queue, leg 1, seat, leg 2, retries."""
 
+from collections.abc import Callable
+
 from narwhal.control import admission, charges, load, placement
 from narwhal.control.commands import Abort, AnyCommand, Refuse, StartDecode, StartPrefill, StartWhole, Wait
 from narwhal.control.corrections import correct_prefill, learn_intervals, observe_first_token, watch_batches
@@ -29,6 +31,8 @@ class Lifecycle:
         self.settings = settings
         self.pool = pool
         self.demand = demand
+        self.vindicated: Callable[[float, Request], list[AnyCommand]] = lambda t, request: []
+        """Told of a request that is served after engines had failed it with a 5xx."""
 
     # Arrival and queue
 
@@ -134,8 +138,7 @@ class Lifecycle:
         splits = True if pool.prefill and pool.decode else placement.splits(pool, settings)
         if splits is None:
             return None
-        eligible = pool.prefill if splits and not request.whole else pool.prefill + pool.decode
-        if request.excluded and all(engine.id in request.excluded for engine in eligible):
+        if request.excluded and self._all_failed(request, splits):
             failed = Refuse(request.id, 502, "upstream", "every engine that could serve it failed")
             return self._end_queued(request, failed)
         late = admission.refuse_late(pool, settings, t, request) if request.phase is not Phase.NEW else None
@@ -151,12 +154,20 @@ class Lifecycle:
         engine = placement.choose_prefill(pool, settings, t, request)
         if engine is None:
             return None
-        if engine.fingerprint not in pool.decode_fingerprints:
-            return self._start_whole(request, engine, t)  # a cohort of one serves both legs itself
+        if engine.fingerprint not in pool.decode_fingerprints or engine.id in pool.stranded:
+            return self._start_whole(request, engine, t)  # it has nobody to hand over to, so it serves both legs itself
         charges.dequeue(pool, request, served=True)
         charges.charge_prefill(engine, request, t)
         request.phase = Phase.PREFILL
         return StartPrefill(request.id, engine.id, _until(t, settings.serving.deadlines.prefill_s))
+
+    def _all_failed(self, request: Request, splits: bool) -> bool:
+        """Whether every engine has failed it that may serve it, now or once a question about it is answered."""
+        any_role = request.whole or not splits
+        live = [
+            engine for engine in self.pool.engines.values() if engine.live and (any_role or engine.role == "prefill")
+        ]
+        return all(engine.id in request.excluded for engine in live)
 
     def _start_whole(self, request: Request, engine: Engine, t: float) -> StartWhole:
         if request.phase in (Phase.QUEUED, Phase.NEW):
@@ -240,12 +251,15 @@ class Lifecycle:
         if request is None or request.first_token:
             return []
         request.first_token = True
+        commands = self.vindicated(event.t, request) if request.accused else []
         charge = charges.release_prefill(self.pool, request) if request.phase is Phase.WHOLE else None
         observe_first_token(self.pool, request, event.t, charge[0] if charge is not None else None)
+        if request.phase is Phase.DECODE:
+            charges.count_handoff(self.pool, request, event.t)
         if charge is None:
-            return []
+            return commands
         self._count_entry(request, event.t)
-        return self.dispatch(event.t)
+        return commands + self.dispatch(event.t)
 
     def tokens(self, event: TokensObserved) -> list[AnyCommand]:
         """Charge the tokens that streams produced since the last such event."""
@@ -264,6 +278,8 @@ class Lifecycle:
             learn_intervals(self.pool, request, event.t, event.completion_tokens)
             charges.correct_tokens(request, event.completion_tokens)
             request.share.account.learn(event.completion_tokens, event.t - request.arrived_t)
+            if request.accused:
+                return self.vindicated(event.t, request) + self._over(event.request, event.t)
         return self._over(event.request, event.t)
 
     def cancelled(self, event: RequestCancelled) -> list[AnyCommand]:
@@ -306,8 +322,8 @@ class Lifecycle:
             return []
         if event.cause == "client":  # the engine's own answer goes to the client; nobody is to blame
             return self._over(request.id, event.t)
-        if event.cause == "status":
-            request.status_failures += 1
+        if event.cause == "status" or event.status >= 500:
+            request.status_failures += event.cause != "overload"
         return self._retry(request, event.t, event.engine, visible=event.visible, what=FAILURES[event.cause])
 
     def _retry(self, request: Request, t: float, engine: str, *, visible: bool, what: str) -> list[AnyCommand]:
@@ -326,28 +342,14 @@ class Lifecycle:
         charges.release_decode(self.pool, request)
         return self._enqueue(request, t, front=True) + self.fill_seats(t)
 
-    def needs(self, engine: str) -> bool:
-        """Whether a request still runs on an engine, or on KV that it keeps. Looks through all once it serves none."""
-        found = self.pool.engines.get(engine)
-        if found is not None and (found.prefills or found.streams):
-            return True
-        return any(
-            request.serving == engine or (request.prefill_engine == engine and request.reads_handoff)
-            for request in self.pool.requests.values()
-        )
-
-    def engine_lost(self, engine: str, t: float, *, gone: bool) -> list[AnyCommand]:
-        """Send on what waits for an engine that was ejected or is `gone` from the fleet.
-
-        Streams that have begun end by themselves where the engine broke; with one that is gone, they end here.
-        This and `needs` alone look through all requests, at the end of an engine's life.
-        """
+    def send_on(self, requests: list[Request], engine: str, t: float, what: str) -> list[AnyCommand]:
+        """Serve requests elsewhere that waited for an engine which fails."""
         commands: list[AnyCommand] = []
-        for request in list(self.pool.requests.values()):
-            if request.serving == engine and (gone or not request.first_token):
-                commands += self._retry(request, t, engine, visible=False, what=FAILURES["connection"])
-            elif request.phase is Phase.SEAT and request.prefill_engine == engine:
+        for request in requests:
+            if request.phase is Phase.SEAT:
                 commands += self._enqueue(request, t, front=True)
+            elif request.id in self.pool.requests:
+                commands += self._retry(request, t, engine, visible=False, what=what)
         return commands
 
     def deadline_passed(self, event: DeadlinePassed) -> list[AnyCommand]:

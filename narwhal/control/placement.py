@@ -16,27 +16,30 @@ def has_room(engine: Engine, settings: Settings, prompt_tokens: int) -> bool:
 
 
 def choose_prefill(pool: Pool, settings: Settings, t: float, request: Request) -> Engine | None:
-    """The prefill engine for leg 1: an avoided one last, without resident decodes first, the least backlog in seconds.
+    """The prefill engine for leg 1: one to be avoided last, without resident decodes first, the least backlog.
+
+    To be avoided is who may be to blame for the last failure, is on probation, or has no good link to a decode engine.
 
     None while every eligible engine has its share of prompts.
     """
     best: Engine | None = None
     best_cost = (True, True, float("inf"))
     in_flight, tokens = settings.serving.prefill_in_flight, request.prompt_tokens
-    excluded, avoided = request.excluded, request.avoided
+    excluded, avoided, stranded = request.excluded, request.avoided, pool.stranded
     for engine in pool.prefill:
         if len(engine.prefills) >= in_flight and not has_room(engine, settings, tokens):
             continue
         if engine.id in excluded:
             continue
-        cost = (engine.id == avoided, engine.streams > 0, engine.backlog_s(t))
+        last = engine.id == avoided or engine.probation or engine.id in stranded
+        cost = (last, engine.streams > 0, engine.backlog_s(t))
         if best is None or cost < best_cost:
             best, best_cost = engine, cost
     return best
 
 
 def choose_decode(pool: Pool, settings: Settings, request: Request, *, full: bool = False) -> Engine | None:
-    """The decode engine for leg 2: without resident prefills first, then the most room.
+    """The decode engine for leg 2: over a good link first, without resident prefills, then the most room.
 
     Stays off the producer, whose local cache would answer and leave the handoff's blocks pinned, and inside the
     producer's contract fingerprint. `full` also takes an engine without a free seat: its own queue renews the lease.
@@ -45,14 +48,16 @@ def choose_decode(pool: Pool, settings: Settings, request: Request, *, full: boo
     fingerprint = producer.fingerprint if producer else ""
     tpot_s = settings.slo.tpot_s
     best: Engine | None = None
-    best_cost = (True, float("inf"))
+    best_cost = (True, True, float("inf"))
     own, excluded, tokens = request.prefill_engine, request.excluded, request.prompt_tokens
+    severed = pool.severed.get(own, ()) if pool.severed else ()
+    doubtful = pool.doubtful.get(own, ()) if pool.doubtful else ()
     for engine in pool.decode:
-        if engine.id == own or engine.fingerprint != fingerprint or engine.id in excluded:
+        if engine.id == own or engine.fingerprint != fingerprint or engine.id in excluded or engine.id in severed:
             continue
         if not full and not has_seat(engine, tokens, tpot_s):
             continue
-        cost = (bool(engine.prefills), engine.occupancy(tpot_s))
+        cost = (engine.probation or engine.id in doubtful, bool(engine.prefills), engine.occupancy(tpot_s))
         if best is None or cost < best_cost:
             best, best_cost = engine, cost
     return best
@@ -72,8 +77,12 @@ def has_seat(engine: Engine, prompt_tokens: int, tpot_s: float) -> bool:
 
 def has_peer(pool: Pool, producer: Engine, request: Request) -> bool:
     """Whether a decode engine other than its producer can read a request's handoff, now or once it has room."""
+    severed = pool.severed.get(producer.id, ())
     return any(
-        engine is not producer and engine.fingerprint == producer.fingerprint and engine.id not in request.excluded
+        engine is not producer
+        and engine.fingerprint == producer.fingerprint
+        and engine.id not in request.excluded
+        and engine.id not in severed
         for engine in pool.decode
     )
 

@@ -31,25 +31,34 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
+from narwhal.control.canaries import Canaries
 from narwhal.control.control import Control
 from narwhal.control.curves import Curves
 from narwhal.control.demand import Demand, Flow, History
 from narwhal.control.departure import Departure
+from narwhal.control.drift import Drift
 from narwhal.control.evidence import Evidence, Settled
+from narwhal.control.generations import Generations, Readmission
 from narwhal.control.health import Health
 from narwhal.control.learning import Estimate, Learned
 from narwhal.control.lifecycle import Lifecycle
+from narwhal.control.link import Link
+from narwhal.control.links import Links
 from narwhal.control.meter import Meter
 from narwhal.control.projection import Projection
 from narwhal.control.queue import FairQueue, Line, PriorityClass
 from narwhal.control.reactive import Reactive
 from narwhal.control.roles import RoleController, Timer
 from narwhal.control.state import Engine, Pool, Request, Settings
+from narwhal.control.suspicion import Case, Suspicion
 from narwhal.control.tenants import Account, Accounts, Share
+from narwhal.control.trials import Trial, Trials
+from narwhal.control.vitals import Vitals
 
 STATE: dict[str, type] = {
     kind.__name__: kind
     for kind in (
+        *(Canaries, Case, Drift, Generations, Link, Links, Readmission, Suspicion, Trial, Trials, Vitals),
         *(Account, Accounts, Demand, Departure, Engine, Estimate, Evidence, FairQueue, Flow, Health, History, Learned),
         *(Lifecycle, Line, Meter, Pool, PriorityClass, Projection, Reactive, RoleController, Settled, Share, Timer),
     )

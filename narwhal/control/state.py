@@ -15,9 +15,11 @@ from pydantic import TypeAdapter
 from narwhal.control.curves import Curves
 from narwhal.control.events import Role
 from narwhal.control.learning import Learned
+from narwhal.control.link import Link
 from narwhal.control.meter import Meter
 from narwhal.control.queue import FairQueue
 from narwhal.control.tenants import Accounts, Share
+from narwhal.control.vitals import Vitals
 from narwhal.fleet.model import Controller, Fleet, Recovery, Serving, Slo, TenantLimits
 
 
@@ -133,6 +135,8 @@ class Request(msgspec.Struct, array_like=True, eq=False, gc=False):
     """Engines that failed it; it never goes back to one."""
     avoided: str = ""
     """Producer of a handoff that failed on its consumer: perhaps to blame, so others are tried first."""
+    accused: tuple[tuple[str, str], ...] = ()
+    """Producer (empty: none) and engine of each leg that answered it with a 5xx; whose fault it is, is open yet."""
 
     @property
     def serving(self) -> str:
@@ -151,10 +155,10 @@ class Engine:
     """An engine: its role and standing, and sums of what it is charged with."""
 
     __slots__ = (
-        "admitted", "curves", "device", "draining", "ejected", "failures", "fingerprint", "foreign_kv_tokens",
-        "foreign_streams", "generation", "healthy", "id", "kv_tokens", "last_prefill_t", "leaves_t", "measured",
-        "meter", "moving", "pin", "prefill_backlog_s", "prefill_scale", "prefill_tokens", "prefills", "role",
-        "role_since_t", "streams", "suspected", "told_id",
+        "admitted", "curves", "device", "draining", "ejected", "fingerprint", "foreign_kv_tokens", "foreign_streams",
+        "generation", "id", "kv_tokens", "last_prefill_t", "leaves_t", "links", "measured", "meter", "moving", "pin",
+        "prefill_backlog_s", "prefill_scale", "prefill_tokens", "prefills", "probation", "questions", "role",
+        "role_since_t", "streams", "suspected", "told_id", "vitals",
     )  # fmt: skip
 
     def __init__(self, id: str, role: Role, curves: Curves) -> None:
@@ -179,8 +183,13 @@ class Engine:
         """Whether it may be down, or another process than before; until a look says otherwise nothing new is sent."""
         self.told_id = ""
         """The id that leg 1's answers name in its present generation; empty: none yet."""
-        self.failures = 0
-        self.healthy = 0
+        self.questions = 0
+        """Open cases that hold new work back from it while probes tell who is to blame (`suspicion`)."""
+        self.probation = False
+        """Whether it is slow, or failed lately: placed after all others."""
+        self.vitals = Vitals()
+        self.links: dict[str, Link] = {}
+        """Handoffs that it consumed, by producer."""
         self.moving: Role | None = None
         """Role of a `MoveRole` that is not acknowledged yet."""
         self.prefills: OrderedDict[int, tuple[float, float, int]] = OrderedDict()
@@ -210,8 +219,8 @@ class Engine:
 
     @property
     def open(self) -> bool:
-        """Whether it may get new work: live, not suspected, and not between two roles."""
-        return self.live and not self.suspected and self.moving is None
+        """Whether it may get new work: live, not suspected, not in question, and not between two roles."""
+        return self.live and not self.suspected and not self.questions and self.moving is None
 
     @property
     def knows_prefill(self) -> bool:
@@ -296,6 +305,12 @@ class Pool:
     """What was learned of engines without a profile, by kind: prior, contract, whether they share a card."""
     trusted: bool = False
     """Whether the curves that admission goes by are to be trusted, as of the last `refresh`."""
+    severed: dict[str, list[str]] = field(default_factory=dict)
+    """Pairs that carry no handoffs now: producer -> consumers."""
+    doubtful: dict[str, list[str]] = field(default_factory=dict)
+    """Pairs that failed lately: others are preferred."""
+    stranded: tuple[str, ...] = ()
+    """Open prefill engines that no open decode engine may read from."""
     handoff_s: float = 0.0
     """Measured seconds from sending leg 2 to its first token, a moving mean."""
 
@@ -308,6 +323,12 @@ class Pool:
         self.trusted = all(engine.knows_prefill for engine in self.prefill or self.decode) and (
             not self.prefill or all(engine.knows_decode for engine in self.decode)
         )
+        if self.severed or self.stranded:
+            self.stranded = tuple(engine.id for engine in self.prefill if not self._readers(engine))
+
+    def _readers(self, producer: Engine) -> list[Engine]:
+        cut = self.severed.get(producer.id, ())
+        return [e for e in self.decode if e.fingerprint == producer.fingerprint and e.id not in cut]
 
     def measure(self, engine: Engine, curves: Curves, *, measured: bool) -> None:
         """Have an engine be as fast as a profile says, or as was learned of its kind from a prior."""

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from narwhal.control.events import EngineDown, FailureCause, LegFailed
+from narwhal.control.commands import TryPair
+from narwhal.control.events import EngineDown, FailureCause, LegFailed, Outcome, PairTried
 from narwhal.simulate.engine import Engine
 from narwhal.simulate.request import Place, Request
 
@@ -61,3 +62,10 @@ def engine_returns(sim: "Simulation", engine_id: str) -> None:
 
 def _look(sim: "Simulation", engine_id: str) -> None:
     sim.look(sim.engines[engine_id])
+
+
+def try_pair(sim: "Simulation", command: TryPair) -> None:
+    """A handoff works where both processes live; its time is not simulated."""
+    producer, consumer = (sim.engines[name] for name in (command.producer, command.consumer))
+    outcome: Outcome = "leg_1" if not producer.alive else "right" if consumer.alive else "leg_2"
+    sim.feed(PairTried(sim.t, command.number, command.producer, command.consumer, outcome))

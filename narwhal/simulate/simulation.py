@@ -17,7 +17,7 @@ from narwhal.control import events as e
 from narwhal.control.control import Control
 from narwhal.fleet.model import Role
 from narwhal.simulate.engine import Engine
-from narwhal.simulate.faults import Fault, engine_dies, engine_returns
+from narwhal.simulate.faults import Fault, engine_dies, engine_returns, try_pair
 from narwhal.simulate.request import Place, Request
 from narwhal.simulate.workload import Workload
 
@@ -106,8 +106,11 @@ class Simulation:
             c.Refuse: self._refuse,
             c.Abort: self._abort,
             c.MoveRole: self._move_role,
-            c.ProbeEngine: self._probe,
+            c.ProbeEngine: lambda k: self.look(self.engines[k.engine]),
+            c.TryPair: lambda k: try_pair(self, k),
+            c.CheckEngine: lambda k: self.feed(e.EngineChecked(self.t, k.engine, self.generation_of(k.engine), "")),
             c.EngineChanged: lambda command: None,  # for journals and metrics
+            c.PairChanged: lambda command: None,
             c.Decided: self._decided,
         }
         self._begin(engines, faults)
@@ -393,9 +396,6 @@ class Simulation:
         self.feed(e.RoleMoved(self.t, command.engine, command.role, command.epoch))
         self.moves.append((self.t, command.engine, command.role))
         self.splits.append((self.t, *self.control.pool.split()))
-
-    def _probe(self, command: c.ProbeEngine) -> None:
-        self.look(self.engines[command.engine])
 
     def look(self, engine: Engine) -> None:
         """Look at an engine, as the router's health checks do."""

@@ -55,6 +55,8 @@ def crowded(residents: int, admission: str) -> Control:
         role = "prefill" if number % 2 == 0 else "decode"
         control.handle(EngineJoined(0.0, f"e{number}", role, ROOMY, True))
         control.handle(EngineUp(0.0, f"e{number}", "life-1"))
+    for producer, consumer in control.health.links.pairs():
+        control.health.links.link(producer, consumer)  # the first handoff of a pair makes it, whatever is resident
     for number in range(residents):
         for event in life(number, 1.0)[:3]:
             control.handle(event)

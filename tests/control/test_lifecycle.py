@@ -2,17 +2,19 @@
 
 import pytest
 
-from narwhal.control.commands import Abort, Refuse, StartDecode, StartPrefill, StartWhole, Wait
+from narwhal.control.commands import Abort, Refuse, StartDecode, StartPrefill, StartWhole, TryPair, Wait
 from narwhal.control.events import (
     DeadlinePassed,
     EngineDown,
     EngineLeft,
     FirstToken,
     LegFailed,
+    PairTried,
     RequestCancelled,
     RequestFinished,
     TokensObserved,
 )
+from narwhal.control.state import Phase
 from tests.control.driving import Driver, check_sums, only
 
 
@@ -146,8 +148,11 @@ def test_the_producer_of_a_failed_handoff_is_avoided_but_not_given_up() -> None:
     consumer = only(driver.prefilled(1), StartDecode).engine
     again = only(driver.feed(LegFailed(0.1, 1, "decode", consumer, "handoff")), StartPrefill).engine
     assert again != producer
-    last = only(driver.feed(LegFailed(0.2, 1, "prefill", again, "stream")), StartPrefill).engine
-    assert last == producer  # the other one is broken, and this one never failed by itself
+    driver.feed(LegFailed(0.2, 1, "prefill", again, "stream"))
+    assert driver.pool.requests[1].phase is Phase.QUEUED  # the other one is broken, and this one in question
+    for probe in [c for c in driver.commands if isinstance(c, TryPair)]:
+        driver.feed(PairTried(0.3, probe.number, probe.producer, probe.consumer, "right"))
+    assert driver.pool.requests[1].prefill_engine == producer  # it never failed by itself
     assert only(driver.prefilled(1), StartDecode).engine != consumer
 
 

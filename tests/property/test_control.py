@@ -7,11 +7,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from narwhal.control import Control
-from narwhal.control.commands import Abort, AnyCommand, MoveRole, Refuse, StartDecode, StartPrefill, StartWhole, Wait
+from narwhal.control.commands import (
+    Abort,
+    AnyCommand,
+    CheckEngine,
+    MoveRole,
+    Refuse,
+    StartDecode,
+    StartPrefill,
+    StartWhole,
+    TryPair,
+    Wait,
+)
 from narwhal.control.events import (
     AnyEvent,
+    CanaryArmed,
     DeadlinePassed,
     DrainSet,
+    EngineChecked,
     EngineDown,
     EngineJoined,
     EngineObserved,
@@ -20,6 +33,7 @@ from narwhal.control.events import (
     EngineUp,
     FirstToken,
     LegFailed,
+    PairTried,
     PrefillFinished,
     RequestArrived,
     RequestCancelled,
@@ -61,6 +75,7 @@ class World:
         self.generations = dict.fromkeys(self.names, 1)
         self.running: dict[int, AnyCommand] = {}
         self.prefilled: dict[int, float] = {}
+        self.probes: list[TryPair | CheckEngine] = []
         self.ended: set[int] = set()
         self.failed: dict[int, set[str]] = {}
         self.seen = 0
@@ -99,7 +114,11 @@ class World:
         if self.crowded:
             number = self.pick(list(self.running))
             return self._progress(number, self.running[number], t)
+        if kind < 0.6 and self.probes and self.random.random() < 0.7:
+            return self._probed(t, self.probes.pop(self.random.randrange(len(self.probes))))
         name = self.pick(self.names)
+        if kind < 0.41:
+            return CanaryArmed(t, self.pick([0, 60, 60]))
         if kind < 0.43:
             return EngineDown(t, name, "timeout", hard=self.random.random() < 0.5)
         if kind < 0.5:
@@ -108,13 +127,23 @@ class World:
         if kind < 0.52:
             return DrainSet(t, name, self.random.random() < 0.4)
         if kind < 0.54:
-            return EngineObserved(
-                t, name, self.random.randint(0, 9), self.random.randint(0, 3), self.random.randint(0, 9999)
-            )
+            load = self.random.randint(0, 9), self.random.randint(0, 3), self.random.randint(0, 9999)
+            pace = self.random.randint(0, 99), self.random.randint(0, 20), self.random.choice([0.01, 0.02, 0.09])
+            return EngineObserved(t, name, *load, *pace, self.random.randint(0, 2))
         if kind < 0.6:
             return self._reload(name, t)
         number = self.pick(list(self.running))
         return self._progress(number, self.running[number], t)
+
+    def _probed(self, t: float, probe: TryPair | CheckEngine) -> AnyEvent:
+        """What a probe comes to."""
+        if isinstance(probe, CheckEngine):
+            problem = self.pick(["", "", "", "it serves another model"])
+            life = f"life-{self.generations.get(probe.engine, 1)}"
+            return EngineChecked(t, probe.engine, life, self.pick(["c1", "c1", "c2"]), problem)
+        outcome = self.pick(["right"] * 6 + ["wrong", "leg_1", "leg_2", "untold"])
+        reference = self.pick(["a", "a", "a", "b"]) if probe.purpose == "canary" else ""
+        return PairTried(t, probe.number, probe.producer, probe.consumer, outcome, "a", reference, 0.1, 1000, "pull")
 
     def _reload(self, name: str, t: float) -> AnyEvent:
         """Something that a changed fleet file leads to."""
@@ -167,8 +196,13 @@ class World:
         chance = self.random.random()
         if chance < 0.15:
             return LegFailed(
-                t, number, leg, command.engine, self.pick(["connection", "timeout", "status", "stream", "client"])
-            )  # type: ignore[arg-type]
+                t,
+                number,
+                leg,  # type: ignore[arg-type]
+                command.engine,
+                self.pick(["connection", "timeout", "status", "stream", "handoff", "overload", "client"]),
+                status=self.pick([0, 500]),
+            )
         if chance < 0.2:
             return RequestCancelled(t, number)
         if isinstance(command, StartPrefill):
@@ -183,6 +217,8 @@ class World:
         for command in commands:
             if isinstance(command, MoveRole):
                 self._carry_out(self.driver.feed(RoleMoved(self.t, command.engine, command.role, command.epoch)))
+            elif isinstance(command, TryPair | CheckEngine):
+                self.probes.append(command)
             elif isinstance(command, StartPrefill | StartDecode | StartWhole | Wait):
                 self._check_start(command)
                 self.running[command.request] = command
@@ -205,6 +241,7 @@ class World:
             prefilled_t = self.prefilled.pop(command.request)  # KeyError: the handoff was used twice
             assert self.t - prefilled_t <= 15.0, "handoff used after half its lease"
             assert command.engine != command.producer
+            assert command.engine not in self.driver.pool.severed.get(command.producer, ()), "over a link that is out"
 
 
 @settings(max_examples=60, deadline=None)

@@ -16,6 +16,7 @@ from narwhal.fleet.model.engines import (
     VenvRuntime,
 )
 from narwhal.fleet.model.fleet import Fleet
+from narwhal.fleet.model.recovery import Canary, Drift, Recovery, Restarts
 from narwhal.fleet.model.routers import (
     Admin,
     AdminToken,
@@ -32,7 +33,7 @@ from narwhal.fleet.model.routers import (
     Tls,
     Vip,
 )
-from narwhal.fleet.model.serving import Deadlines, Journal, Observability, Profiles, Queue, Recovery, Serving
+from narwhal.fleet.model.serving import Deadlines, Journal, Observability, Profiles, Queue, Serving
 from narwhal.fleet.model.sites import FabricInterface, Host, Metadata, ModelSpec, PromptTarget, Slo, Ssh
 from narwhal.fleet.model.values import (
     Digest,
@@ -52,10 +53,12 @@ from narwhal.fleet.model.values import (
 __all__ = [
     "Admin",
     "AdminToken",
+    "Canary",
     "ContainerRuntime",
     "Controller",
     "Deadlines",
     "Digest",
+    "Drift",
     "EngineId",
     "EngineOverride",
     "EngineTls",
@@ -82,6 +85,7 @@ __all__ = [
     "Queue",
     "Reactive",
     "Recovery",
+    "Restarts",
     "Role",
     "Routers",
     "Runtime",

@@ -9,8 +9,9 @@ from pydantic import Field
 from narwhal.documents import Document
 from narwhal.fleet.model.controller import Controller
 from narwhal.fleet.model.engines import Engines, Split
+from narwhal.fleet.model.recovery import Recovery
 from narwhal.fleet.model.routers import FileLease, Lease, Routers
-from narwhal.fleet.model.serving import Observability, Profiles, Recovery, Serving
+from narwhal.fleet.model.serving import Observability, Profiles, Serving
 from narwhal.fleet.model.sites import Host, Metadata, ModelSpec, Slo
 
 

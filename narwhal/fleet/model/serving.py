@@ -1,11 +1,11 @@
-"""What the running router does: admission, deadlines, recovery, profiles, journal."""
+"""What the running router does: admission, deadlines, profiles, journal."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from narwhal.documents import Model
-from narwhal.fleet.model.values import PositiveSeconds, Seconds
+from narwhal.fleet.model.values import Seconds
 
 
 class Queue(Model):
@@ -61,23 +61,6 @@ class Serving(Model):
     """How long running requests may finish after SIGTERM, in seconds."""
     drain_s: Seconds = 600.0
     """How long running requests may finish on an engine that a reload takes out of the fleet, in seconds."""
-
-
-class Recovery(Model):
-    """What happens when an engine or a router fails."""
-
-    degraded: Literal["aggregate", "refuse"] = "aggregate"
-    """When a role has no engine left: serve both roles on the others, or refuse."""
-    probe_interval_s: PositiveSeconds = 1.0
-    """Time between two looks at an engine, in seconds."""
-    probe_timeout_s: PositiveSeconds = 3.0
-    """How long an engine may take to answer a look, in seconds."""
-    eject_after: Annotated[int, Field(ge=1)] = 3
-    """Failures in a row that eject an engine; a refused connection ejects at once."""
-    readmit_after: Annotated[int, Field(ge=1)] = 2
-    """Healthy looks in a row that readmit it."""
-    state_path: str | None = None
-    """Where the router keeps its state on disk."""
 
 
 class Profiles(Model):

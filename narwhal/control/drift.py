@@ -1,0 +1,81 @@
+"""Engines that become slow: decode intervals against the profile, and against the fleet; and those that stand still."""
+
+from statistics import median
+
+from narwhal.control.commands import AnyCommand
+from narwhal.control.events import EngineObserved
+from narwhal.control.standing import changed, eject
+from narwhal.control.state import Engine, Pool, Settings
+from narwhal.control.vitals import SILENT
+
+LEAST_INTERVALS = 8
+"""Intervals between two looks that make a measurement."""
+WEIGHT = 0.5
+"""Weight of one measurement."""
+FRESH_S = 30.0
+"""How long a measurement stands."""
+STANDSTILL_LOOKS = 4
+"""Looks without a token from an engine that has streams, before it is asked for one."""
+
+
+class Drift:
+    """Keeps each engine's ratio. Methods return commands in order."""
+
+    def __init__(self, settings: Settings, pool: Pool) -> None:
+        self.settings = settings
+        self.pool = pool
+
+    def observed(self, event: EngineObserved, engine: Engine) -> list[AnyCommand]:
+        """Take what its metrics say of its pace, and judge it."""
+        if not engine.measured or event.intervals < LEAST_INTERVALS or engine.prefills or not engine.live:
+            return []
+        expected_s = engine.curves.interval_s(max(event.running, 1), event.kv_used_tokens)
+        vitals = engine.vitals
+        fresh = event.t - vitals.drift_t < FRESH_S
+        ratio = event.interval_s / expected_s
+        vitals.drift = vitals.drift + WEIGHT * (ratio - vitals.drift) if fresh else ratio
+        vitals.drift_t = event.t
+        return self._judge(event.t, engine)
+
+    def fleet(self, t: float, but: Engine | None = None) -> float:
+        """Median ratio of the engines that were measured lately, one left out; 1 where there are none."""
+        return median([e.vitals.drift for e in self.pool.engines.values() if e is not but and _fresh(e, t)] or [1.0])
+
+    def _judge(self, t: float, engine: Engine) -> list[AnyCommand]:
+        """A drift counts beyond what the rest of the fleet has: where all are slow, none is at fault."""
+        rules, vitals = self.settings.recovery.drift, engine.vitals
+        usual = max(self.fleet(t, engine), 1.0)
+        excess = vitals.drift / usual
+        if excess < rules.probation_at:
+            vitals.drift_over_t = SILENT
+            if not engine.probation:
+                return []
+            engine.probation = False
+            recovered = changed(engine, t, "recovered", f"its decode interval is {vitals.drift:.2f} of the profile's")
+            vitals.reason = ""
+            return [recovered]
+        if vitals.drift_over_t == SILENT:
+            vitals.drift_over_t = t
+        if t - vitals.drift_over_t < rules.span_s:
+            return []
+        said = f"its decode interval is {vitals.drift:.2f} of the profile's, the fleet's {usual:.2f}"
+        if excess >= rules.eject_at and engine.probation and t - vitals.drift_over_t >= 2 * rules.span_s:
+            return eject(self.pool, self.settings, engine, t, f"slow: {said}", soft=True)
+        if engine.probation:
+            return []
+        engine.probation = True
+        return [changed(engine, t, "probation", f"slow: {said}")]
+
+    def stands_still(self, event: EngineObserved, engine: Engine) -> bool:
+        """Whether an engine with streams of ours has made no token for several looks, though it answers them."""
+        vitals = engine.vitals
+        if event.tokens < 0:
+            return False
+        if event.tokens != vitals.tokens or not engine.streams or engine.prefills or not event.running:
+            vitals.tokens, vitals.tokens_t = event.tokens, event.t
+            return False
+        return event.t - vitals.tokens_t >= STANDSTILL_LOOKS * self.settings.recovery.probe_interval_s
+
+
+def _fresh(engine: Engine, t: float) -> bool:
+    return engine.live and t - engine.vitals.drift_t < FRESH_S
