@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from narwhal.control import admission, charges, load, placement
+from narwhal.control import admission, charges, load, losses, placement
 from narwhal.control.commands import Abort, AnyCommand, Refuse, StartDecode, StartPrefill, StartWhole, Wait
 from narwhal.control.corrections import correct_prefill, learn_intervals, observe_first_token, watch_batches
 from narwhal.control.demand import Demand
@@ -138,7 +138,7 @@ class Lifecycle:
         splits = True if pool.prefill and pool.decode else placement.splits(pool, settings)
         if splits is None:
             return None
-        if request.excluded and self._all_failed(request, splits):
+        if request.excluded and losses.all_failed(pool, request, splits=splits):
             failed = Refuse(request.id, 502, "upstream", "every engine that could serve it failed")
             return self._end_queued(request, failed)
         late = admission.refuse_late(pool, settings, t, request) if request.phase is not Phase.NEW else None
@@ -160,14 +160,6 @@ class Lifecycle:
         charges.charge_prefill(engine, request, t)
         request.phase = Phase.PREFILL
         return StartPrefill(request.id, engine.id, _until(t, settings.serving.deadlines.prefill_s))
-
-    def _all_failed(self, request: Request, splits: bool) -> bool:
-        """Whether every engine has failed it that may serve it, now or once a question about it is answered."""
-        any_role = request.whole or not splits
-        live = [
-            engine for engine in self.pool.engines.values() if engine.live and (any_role or engine.role == "prefill")
-        ]
-        return all(engine.id in request.excluded for engine in live)
 
     def _start_whole(self, request: Request, engine: Engine, t: float) -> StartWhole:
         if request.phase in (Phase.QUEUED, Phase.NEW):

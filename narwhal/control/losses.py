@@ -1,4 +1,4 @@
-"""Which requests an engine that fails takes along. These rules alone look through all requests: engines fail rarely."""
+"""Which requests an engine that fails takes along. Engines fail rarely: only here are all looked through."""
 
 from narwhal.control.events import DeadlinePassed, Leg, LegFailed
 from narwhal.control.standing import last_of_role
@@ -11,6 +11,13 @@ def needs(pool: Pool, engine: str) -> bool:
     if found is not None and (found.prefills or found.streams):
         return True
     return any(request.serving == engine or _reads_from(request, engine) for request in pool.requests.values())
+
+
+def all_failed(pool: Pool, request: Request, *, splits: bool) -> bool:
+    """Whether every engine has failed a request that may serve it, now or once a question about it is answered."""
+    any_role = request.whole or not splits
+    live = [engine for engine in pool.engines.values() if engine.live and (any_role or engine.role == "prefill")]
+    return all(engine.id in request.excluded for engine in live)
 
 
 def lost(pool: Pool, engine: str, *, gone: bool) -> list[Request]:

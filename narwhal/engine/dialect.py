@@ -40,6 +40,14 @@ class EngineMetrics(msgspec.Struct, frozen=True):
     kv_used_tokens: int
     started_at: str
     """`process_start_time_seconds`, as printed: names the process generation."""
+    tokens: int = -1
+    """Tokens generated since the start; -1: not told."""
+    intervals: int = 0
+    """Decode intervals measured since the start."""
+    intervals_s: float = 0.0
+    """Their sum, in seconds."""
+    late_notifications: int = -1
+    """Notifications about KV that was freed already, since the start; -1: not told."""
 
 
 class Dialect(Protocol):
@@ -62,6 +70,9 @@ class Dialect(Protocol):
 
     def generation(self, models: bytes) -> str:
         """The generation that `/v1/models` tells; empty when it tells none."""
+
+    def model_names(self, models: bytes) -> list[str]:
+        """The models that `/v1/models` tells."""
 
 
 class _Usage(msgspec.Struct):
@@ -150,21 +161,31 @@ class VllmDialect:
                 waiting=int(float(values.get("vllm:num_requests_waiting", 0))),
                 kv_used_tokens=round(float(values.get("vllm:kv_cache_usage_perc", 0.0)) * capacity),
                 started_at=values.get("process_start_time_seconds", ""),
+                tokens=int(float(values.get("vllm:generation_tokens_total", -1))),
+                intervals=int(float(values.get("vllm:inter_token_latency_seconds_count", 0))),
+                intervals_s=float(values.get("vllm:inter_token_latency_seconds_sum", 0.0)),
+                late_notifications=int(float(values.get("vllm:nixl_num_notifications_after_expiry_total", -1))),
             )
         except (ValueError, OverflowError):  # NaN, or a page that is cut
             return None
 
     def generation(self, models: bytes) -> str:
         """The UUID that `narwhal engine run` has the engine serve as a model name."""
-        try:
-            names = [model.id for model in self._decode_models(models).data]
-        except msgspec.DecodeError:
-            return ""
+        names = self.model_names(models)
         return next((name.removeprefix(GENERATION_NAME) for name in names if name.startswith(GENERATION_NAME)), "")
+
+    def model_names(self, models: bytes) -> list[str]:
+        """All that it lists, the names that `narwhal engine run` adds included; none for what is no such list."""
+        try:
+            return [model.id for model in self._decode_models(models).data]
+        except msgspec.DecodeError:
+            return []
 
 
 _METRIC = re.compile(
-    r"^(vllm:num_requests_running|vllm:num_requests_waiting|vllm:kv_cache_usage_perc|process_start_time_seconds)"
+    r"^(vllm:num_requests_running|vllm:num_requests_waiting|vllm:kv_cache_usage_perc|process_start_time_seconds"
+    r"|vllm:generation_tokens_total|vllm:inter_token_latency_seconds_(?:sum|count)"
+    r"|vllm:nixl_num_notifications_after_expiry_total)"
     r"(?:\{[^}]*\})? (\S+)$",
     re.MULTILINE,
 )

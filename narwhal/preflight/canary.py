@@ -28,7 +28,7 @@ class LegError(EngineError):
     """A leg that failed."""
 
     def __init__(self, leg: int, error: EngineError) -> None:
-        super().__init__(str(error), error.cause)
+        super().__init__(str(error), error.cause, error.status)
         self.leg = leg
 
 
@@ -40,6 +40,8 @@ class Handoff:
     leg1_s: float
     first_token_s: float
     """From sending leg 2 to its first token."""
+    transport: str = ""
+    """How KV moves, as leg 1's answer says it; empty: not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,14 @@ async def hand_over(producer: EngineUrl, consumer: EngineUrl, body: Json, timeou
         answer = streamed_text(second.body)
     except EngineError as error:
         raise LegError(2, error) from error
-    return Handoff(answer, ended_t - first.sent_t, second.times_t[0] - second.sent_t)
+    transport = _transport(told.handoff)
+    return Handoff(answer, ended_t - first.sent_t, second.times_t[0] - second.sent_t, transport)
+
+
+def _transport(handoff: msgspec.Raw) -> str:
+    """The handoff's mode of transfer (`pull`, `push`)."""
+    told = json.loads(bytes(handoff))
+    return str(told.get("transfer_mode") or "") if isinstance(told, dict) else ""
 
 
 async def moved(engine: EngineUrl, timeout_s: float) -> Moved:

@@ -21,8 +21,10 @@ Cause = Literal["refused", "timeout", "status", "other"]
 class EngineError(Exception):
     """An engine that did not answer as asked; the message names it and says what came."""
 
-    def __init__(self, message: str, cause: Cause = "other") -> None:
+    def __init__(self, message: str, cause: Cause = "other", status: int = 0) -> None:
         super().__init__(message)
+        self.status = status
+        """HTTP status of its answer, where that is the failure; else 0."""
         self.cause: Cause = cause
         """What kind of failure it is: nobody listens, no answer in time, a status other than 200, or another."""
 
@@ -144,7 +146,7 @@ async def ask(engine: EngineUrl, path: str, body: dict[str, Any] | None = None, 
         protocol.close()
     if answer.status != 200:
         text = answer.body[:300].decode("utf-8", "replace")
-        raise EngineError(f"{engine.id}: {path}: status {answer.status}: {text}", "status")
+        raise EngineError(f"{engine.id}: {path}: status {answer.status}: {text}", "status", answer.status)
     return answer
 
 

@@ -57,6 +57,8 @@ class Metrics:
         self.changes: dict[str, int] = {}
         self.decisions: dict[str, int] = {}
         self.reloads = {"applied": 0, "failed": 0}
+        self.tries: dict[tuple[str, str], int] = {}
+        """Handoffs that were tried, by purpose and outcome."""
         self.denied: dict[str, int] = {}
         self.workers_lost = 0
         """Workers that ended by themselves."""
@@ -74,6 +76,10 @@ class Metrics:
             self.ttft.observe(ttft_s)
         if tpot_s is not None:
             self.tpot.observe(tpot_s)
+
+    def tried(self, purpose: str, outcome: str) -> None:
+        """A handoff was tried."""
+        self.tries[purpose, outcome] = self.tries.get((purpose, outcome), 0) + 1
 
     def count(self, outcome: str) -> int:
         """Requests with an outcome, whatever the code."""

@@ -11,6 +11,13 @@ from narwhal.router.upstream import Pool, Upstream
 if TYPE_CHECKING:
     from narwhal.router.shell import Shell
 
+LATE_S = 0.5
+"""A page that was given up so much later than it should have been says nothing about the engine."""
+
+
+class RouterLateError(Exception):
+    """The router itself had no time to read an answer."""
+
 
 class _Answer:
     """Waits for one whole answer."""
@@ -38,12 +45,21 @@ class _Answer:
 
 
 async def get(pool: Pool, path: str, timeout_s: float) -> tuple[int, bytes]:
-    """GET a page of an engine: status and body. Raises `TimeoutError`, or `OSError` when it broke."""
+    """GET a page of an engine: status and body.
+
+    Raises `TimeoutError`, `OSError` when it broke, `RouterLateError` when it is the router that came too late.
+    """
+    begun_t = pool.loop.time()
     answer = _Answer(pool.loop)
     answer.up = pool.send(b"GET %s HTTP/1.1\r\n%s\r\n" % (path.encode(), pool.headers), answer)
     try:
         async with asyncio.timeout(timeout_s):
             return await answer.future
+    except TimeoutError:
+        answer.up.abort()
+        if pool.loop.time() - begun_t > timeout_s + LATE_S:
+            raise RouterLateError from None
+        raise
     except BaseException:
         answer.up.abort()
         raise
@@ -62,6 +78,8 @@ class Probes:
         """Called with an engine's metrics page when another process of it is seen, before control hears of it."""
         self._told: dict[str, tuple[str, str]] = {}
         """Start of each engine's process, and the generation that its names told then."""
+        self._paced: dict[str, EngineMetrics] = {}
+        """What each engine's metrics said at the last look."""
 
     def watch(self, engine: str) -> None:
         """Look at an engine from now on."""
@@ -72,6 +90,7 @@ class Probes:
         """Look at an engine no more."""
         del self._wake[engine]
         self._told.pop(engine, None)
+        self._paced.pop(engine, None)
         self._tasks.pop(engine).cancel()
 
     def now(self, engine: str) -> None:
@@ -104,6 +123,8 @@ class Probes:
         shell = self._shell
         try:
             status, seen, generation = await self._read(engine)
+        except RouterLateError:
+            return
         except TimeoutError:
             shell.feed(EngineDown(shell.now(), engine, "timeout"))
             return
@@ -115,7 +136,17 @@ class Probes:
             return
         shell.feed(EngineUp(shell.now(), engine, generation))
         if seen is not None:
-            shell.feed(EngineObserved(shell.now(), engine, seen.running, seen.waiting, seen.kv_used_tokens))
+            shell.feed(self._observed(engine, seen))
+
+    def _observed(self, engine: str, seen: EngineMetrics) -> EngineObserved:
+        """What is said, and its pace since the last look."""
+        before, self._paced[engine] = self._paced.get(engine), seen
+        intervals, seconds = 0, 0.0
+        if before is not None and before.started_at == seen.started_at:
+            intervals, seconds = seen.intervals - before.intervals, seen.intervals_s - before.intervals_s
+        pace = (intervals, seconds / intervals) if intervals > 0 else (0, 0.0)
+        load = seen.running, seen.waiting, seen.kv_used_tokens
+        return EngineObserved(self._shell.now(), engine, *load, seen.tokens, *pace, seen.late_notifications)
 
     async def _read(self, engine: str) -> tuple[int, EngineMetrics | None, str]:
         """Ask an engine: the status of the first page that is not 200, its metrics, its generation."""

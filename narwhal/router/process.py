@@ -29,6 +29,7 @@ from narwhal.router.shell import Shell
 from narwhal.router.speeds import Speeds
 from narwhal.router.state import router_state
 from narwhal.router.tenants import Keys, read_keys
+from narwhal.router.tries import Tries
 
 log = logging.getLogger("narwhal.router")
 HOUSEKEEPING_S = 1.0
@@ -85,6 +86,8 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     probes = Probes(shell, fleet.recovery.probe_interval_s, fleet.recovery.probe_timeout_s)
     shell.probe = probes.now
     members = Members(shell, probes, reach)
+    tries = Tries(shell, members, fleet)
+    shell.find_out = tries.start
     _use_measured_profiles(expanded, members, probes)
     state = lambda: router_state(shell, fleet.metadata.name, fleet.model.name, members.urls, started_t)  # noqa: E731
     admin = Admin(shell, state)
@@ -95,6 +98,7 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     for engine in expanded.engines:
         members.join(engine)
     shell.begin()
+    tries.begin()
     shell.every(CERTIFICATES_S, listeners.check_certificates)
     shell.every(HOUSEKEEPING_S, clients.keep_house)
     shell.every(HOUSEKEEPING_S, lambda: check_times(admin.connections, shell.now()))
@@ -113,6 +117,7 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     listeners.close_clients()
     await clients.drain(shutdown_s, orders.hurry)
     listeners.close_admin()
+    await tries.stop()
     await probes.stop()
     shell.stop()
     for connection in list(admin.connections):

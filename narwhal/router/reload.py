@@ -56,7 +56,9 @@ _FIELDS = {
         controller.projection.reversal_s controller.projection.move_cost controller.projection.min_arrivals
         controller.projection.overflow
         recovery.degraded recovery.probe_interval_s recovery.probe_timeout_s recovery.eject_after
-        recovery.readmit_after
+        recovery.readmit_after recovery.readmit_backoff_s recovery.strike_half_life_s recovery.restarts.most
+        recovery.restarts.window_s recovery.drift.probation_at recovery.drift.eject_at recovery.drift.span_s
+        recovery.link_retry_s recovery.canary.share recovery.canary.min_gap
         profiles.prior observability.log_level
         routers.admin.tokens[].name routers.admin.tokens[].scope
         routers.admin.tokens[].token.env routers.admin.tokens[].token.file

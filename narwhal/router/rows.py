@@ -35,7 +35,7 @@ class RequestRow(msgspec.Struct, frozen=True, tag="request", omit_defaults=False
 
 
 class ChangeRow(msgspec.Struct, frozen=True, tag="engine"):
-    """An engine `joined`, `left`, was `ejected`, `readmitted`, `moved`, is `draining`, `undrained` or `leaving`."""
+    """An engine's standing or role changed: `moved`, or a change of `EngineChanged`."""
 
     t: float
     engine: str
@@ -43,6 +43,17 @@ class ChangeRow(msgspec.Struct, frozen=True, tag="engine"):
     reason: str
     epoch: int | None = None
     decision: int | None = None
+
+
+class PairRow(msgspec.Struct, frozen=True, tag="pair"):
+    """A directed pair was taken out, or carries handoffs again."""
+
+    t: float
+    producer: str
+    consumer: str
+    change: str
+    """`out` or `in`."""
+    reason: str
 
 
 class DecisionRow(msgspec.Struct, frozen=True, tag="decision"):
@@ -80,4 +91,4 @@ class ReloadRow(msgspec.Struct, frozen=True, tag="reload"):
     """Fields that only a restart can change."""
 
 
-AnyRow = RequestRow | ChangeRow | DecisionRow | StartRow | ReloadRow
+AnyRow = RequestRow | ChangeRow | PairRow | DecisionRow | StartRow | ReloadRow

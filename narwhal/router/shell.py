@@ -16,12 +16,14 @@ from narwhal.control.snapshot import Cut, Snapshot
 from narwhal.router.journal import Journal, StateLine
 from narwhal.router.metrics import Metrics
 from narwhal.router.requests import Requests
-from narwhal.router.rows import ChangeRow, DecisionRow, RequestRow
+from narwhal.router.rows import ChangeRow, DecisionRow, PairRow, RequestRow
 
 TICK_S = 0.25
 DECISIONS_KEPT = 256
 RECENT_S = 60.0
 """Span of the attainment that the router's state tells, in seconds."""
+GRAVE = ("ejected", "suspected", "refused", "probation", "alarm")
+"""Changes of engines that are logged as warnings."""
 log = logging.getLogger("narwhal.router")
 
 
@@ -36,13 +38,18 @@ class Shell(Requests):
         self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
         self.recent: deque[tuple[float, bool]] = deque()
         """(end, within both targets) of offered requests in the last minute."""
+        self.changes: deque[ChangeRow | PairRow] = deque(maxlen=DECISIONS_KEPT)
+        """The latest changes of engines and pairs, for `narwhal why`."""
         self.probe: Callable[[str], None] = lambda engine: None
+        self.find_out: Callable[[c.TryPair | c.CheckEngine], None] = lambda command: None
         self.left: Callable[[str], None] = lambda engine: None
         """Told of an engine that control let go."""
         self._events: deque[e.AnyEvent] = deque()
         self._feeding = False
         self._do[c.MoveRole] = self._move_role
         self._do[c.ProbeEngine] = lambda k: self.probe(k.engine)
+        self._do[c.TryPair] = self._do[c.CheckEngine] = lambda k: self.find_out(k)
+        self._do[c.PairChanged] = self._pair_changed
         self._do[c.EngineChanged] = self._engine_changed
         self._do[c.Decided] = self._decided
 
@@ -139,11 +146,19 @@ class Shell(Requests):
 
     def _engine_changed(self, command: c.EngineChanged) -> None:
         self.metrics.changes[command.change] = self.metrics.changes.get(command.change, 0) + 1
-        self.journal.row(ChangeRow(self.now(), command.engine, command.change, command.reason))
-        level = logging.WARNING if command.change == "ejected" else logging.INFO
+        row = ChangeRow(self.now(), command.engine, command.change, command.reason)
+        self.changes.append(row)
+        self.journal.row(row)
+        level = logging.WARNING if command.change in GRAVE else logging.INFO
         log.log(level, "%s %s: %s", command.engine, command.change, command.reason)
         if command.change == "left":
             self.left(command.engine)
+
+    def _pair_changed(self, command: c.PairChanged) -> None:
+        row = PairRow(self.now(), command.producer, command.consumer, command.change, command.reason)
+        self.changes.append(row)
+        self.journal.row(row)
+        log.warning("pair %s > %s is %s: %s", row.producer, row.consumer, row.change, row.reason)
 
     def _decided(self, command: c.Decided) -> None:
         self.decisions.append(command.decision)

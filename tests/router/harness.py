@@ -197,6 +197,8 @@ class FakeEngine:
             self.looked = asked
         if asked.path == "/health":
             reply(sock, {}, 200 if self.healthy else 503)
+        elif asked.path == "/version":
+            reply(sock, {"version": "0.32.0"})
         elif asked.path == "/v1/models":
             reply(sock, {"object": "list", "data": [{"id": name} for name in self.names]})
         elif asked.path == "/metrics":
@@ -231,7 +233,7 @@ routers:
   admin: {{port: {admin_port}{admin}}}
 controller: {{{controller}}}
 serving: {{{serving}}}
-recovery: {{{recovery}}}
+recovery: {{{recovery}, canary: {{share: {canary}}}}}
 observability: {{journal: {{max_bytes: {journal_bytes}, keep: {journal_keep}}}}}
 """
 
@@ -344,6 +346,7 @@ def write_fleet(folder: Path, ports: list[int], **options: Any) -> tuple[Path, i
     values = {
         "serving": "admission: open, max_body_bytes: 65536, max_header_bytes: 8192, shutdown_s: 5",
         "recovery": "probe_interval_s: 0.1, probe_timeout_s: 3, readmit_after: 1",
+        "canary": 0,  # engines are asked what tests ask
         "slo": "ttft_s: 10.0, tpot_s: 1.0",
         "speed": 1.0,
         "admin": "",
