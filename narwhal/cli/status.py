@@ -19,19 +19,23 @@ def status(router: RouterOption = None, fleet: FleetOption = None, token_file: T
     return Result(status="success" if well else "degraded", data=state, text="\n".join(status_lines(state)))
 
 
-@verb("why", short_help="Explain the last move, and what held back others.")
+@verb("why", short_help="Explain the last move, what held back others, and why engines are out.")
 def why(router: RouterOption = None, fleet: FleetOption = None, token_file: TokenFileOption = None) -> Result:
     """Explain the last move, and what held back every better split since, in words and numbers.
 
+    Where engines or pairs are out, slow or were so lately: why, and what is reduced for it.
+
     Example: narwhal why --fleet fleet.yaml
     """
-    from narwhal.diagnose import explain, learning_lines
+    from narwhal.diagnose import explain, learning_lines, standing_lines
 
     with router_admin(router, fleet, token_file) as admin:
-        decisions, document, state = admin.decisions(), admin.moves(), admin.state()
+        decisions, document, state, changes = admin.decisions(), admin.moves(), admin.state(), admin.changes()
     moves = document["moves"]
     made = [decision for decision in moves if decision["outcome"] != "held"]
     held = [decision for decision in decisions if decision["outcome"] == "held"]
     lines = explain(moves, decisions, document["now_t"], state["hold"]["reason"])
-    text = "\n".join([*lines, *learning_lines(state)])
-    return Result(data={"now_t": document["now_t"], "moves": made, "held": held}, text=text)
+    wrong = standing_lines(state, changes["changes"], changes["now_t"])
+    text = "\n".join([*lines, *([""] if wrong else []), *wrong, *learning_lines(state)])
+    data = {"now_t": document["now_t"], "moves": made, "held": held, "degraded": state["degraded"]}
+    return Result(data={**data, "changes": changes["changes"]}, text=text)

@@ -92,7 +92,10 @@ class Generations:
     def checked(self, event: EngineChecked) -> list[AnyCommand]:
         """What it says of itself is known."""
         engine, way = self.pool.engines.get(event.engine), self.under_way.get(event.engine)
-        if engine is None or way is None or way.stage != "check":
+        if engine is None:
+            return []
+        if way is None or way.stage != "check":  # at its first life: what later ones are compared with
+            engine.vitals.contract = event.contract or engine.vitals.contract
             return []
         if event.problem:
             return self._refuse(event.t, engine, event.problem)
@@ -101,6 +104,7 @@ class Generations:
         before, engine.vitals.contract = engine.vitals.contract, event.contract
         if before and event.contract != before:
             way.note = f"contract {event.contract or 'unknown'} instead of {before}"
+            engine.prefill_scale = 1.0  # it was that of the former one
         return self._go(event.t, engine, way, "completion")
 
     def tried(self, t: float, name: str, outcome: Outcome) -> list[AnyCommand]:

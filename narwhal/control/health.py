@@ -5,7 +5,7 @@ The rules stand in files of their own: `strikes` (evidence and its decay), `susp
 """
 
 from narwhal.control.canaries import Canaries
-from narwhal.control.commands import AnyCommand, EngineChanged, ProbeEngine
+from narwhal.control.commands import AnyCommand, CheckEngine, EngineChanged, ProbeEngine
 from narwhal.control.drift import Drift
 from narwhal.control.events import (
     DrainSet,
@@ -125,6 +125,7 @@ class Health:
             return commands + self.generations.look(event.t, engine)
         if not engine.admitted:
             engine.admitted, vitals.reason, vitals.since_t = True, "", event.t
+            commands.append(CheckEngine(engine.id))
         return commands
 
     def down(self, event: EngineDown) -> list[AnyCommand]:

@@ -136,3 +136,13 @@ def splits(pool: Pool, settings: Settings) -> bool | None:
     if not pool.prefill and not pool.decode:
         return None
     return False if settings.recovery.degraded == "aggregate" or len(pool.engines) == 1 else None
+
+
+def degraded(pool: Pool, settings: Settings) -> str:
+    """What is to be said while one role has no open engine and the other has; empty: nothing."""
+    if bool(pool.prefill) == bool(pool.decode) or len(pool.engines) == 1:
+        return ""
+    role, other = ("decode", "prefill") if pool.prefill else ("prefill", "decode")
+    if splits(pool, settings) is None:
+        return f"no {role} engine is live: requests are refused (recovery.degraded: refuse)"
+    return f"no {role} engine is live: {other} engines serve both phases (recovery.degraded: aggregate)"

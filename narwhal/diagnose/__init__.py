@@ -2,6 +2,7 @@
 
 from narwhal.diagnose.client import AddressError, AdminClient, RefusedError, UnreachableError
 from narwhal.diagnose.find import NoRouterError, NoTokenError, find_router
+from narwhal.diagnose.health import links_lines, standing_lines
 from narwhal.diagnose.words import explain, learning_lines, refusal, reload_lines, status_lines
 
 __all__ = [
@@ -14,7 +15,9 @@ __all__ = [
     "explain",
     "learning_lines",
     "find_router",
+    "links_lines",
     "refusal",
     "reload_lines",
+    "standing_lines",
     "status_lines",
 ]

@@ -83,6 +83,14 @@ class AdminClient:
         path = "/narwhal/decisions" + ("?held=1" if held else "")
         return _list(self._ask("GET", path), "decisions", "moves")
 
+    def links(self) -> Json:
+        """The `Links` document: every directed pair that was used or tried."""
+        return self._ask("GET", "/narwhal/links")
+
+    def changes(self) -> Json:
+        """The `Changes` document: the latest changes of engines and pairs, oldest first."""
+        return self._ask("GET", "/narwhal/changes")
+
     def hold(self, reason: str) -> Json:
         """Freeze role moves."""
         return self._ask("POST", "/narwhal/hold", {"reason": reason})

@@ -10,10 +10,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from narwhal.control import commands as c
 from narwhal.control import events as e
+from narwhal.control.placement import degraded
 from narwhal.control.records import Decision
 from narwhal.router.callers import Refusal, Rule, cross_site, lacking
 from narwhal.router.http import Connection
 from narwhal.router.incoming import Incoming
+from narwhal.router.matrix import changes, links
 from narwhal.router.metrics import Collector
 from narwhal.router.reload import Reload
 from narwhal.router.replies import error_body
@@ -112,6 +114,8 @@ class Admin:
             "/narwhal/state": lambda k, r: k.respond(200, msgspec.json.encode(self._state())),
             "/narwhal/moves": self._moves,
             "/narwhal/decisions": self._decisions,
+            "/narwhal/changes": lambda k, r: k.respond(200, msgspec.json.encode(changes(shell))),
+            "/narwhal/links": lambda k, r: k.respond(200, msgspec.json.encode(links(shell))),
         }
         self._posts: dict[str, tuple[Any, Callable[[Any], e.AnyEvent] | None]] = {
             "/narwhal/hold": (_Hold, lambda b: e.HoldSet(shell.now(), True, _plain(b.reason))),
@@ -152,7 +156,10 @@ class Admin:
     def _ready(self, connection: Connection, request: Incoming) -> None:
         refusing = self.shell.refusing
         reason = self.shell.unready() if refusing is None else refusing.code
-        connection.respond(503 if reason else 200, msgspec.json.encode({"ready": not reason, "reason": reason}))
+        answer: dict[str, Any] = {"ready": not reason, "reason": reason}
+        if reduced := degraded(self.shell.control.pool, self.shell.settings):
+            answer["degraded"] = reduced
+        connection.respond(503 if reason else 200, msgspec.json.encode(answer))
 
     def _metrics(self, connection: Connection, request: Incoming) -> None:
         connection.respond(200, generate_latest(self._registry), kind=CONTENT_TYPE_LATEST.encode())

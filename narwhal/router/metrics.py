@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import narwhal
+from narwhal.control.strikes import strikes
 
 TTFT_BOUNDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
 TPOT_BOUNDS = (0.002, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0)
@@ -102,6 +103,7 @@ class Collector:
         yield from _tenants(self._shell)
         yield from _roles(self._shell)
         yield from _engines(self._shell)
+        yield from _links(self._shell)
         yield from _router(self._shell)
 
 
@@ -195,15 +197,24 @@ def _engines(shell: Any) -> Iterable[Any]:
         "kv_tokens": "KV tokens the engine is charged with.",
         "backlog_seconds": "Predicted seconds until a new prompt would begin.",
         "occupancy_ratio": "How full it is as a decode engine; 1 is full.",
+        "suspected": "1 while it gets nothing new until doubts are settled.",
+        "probation": "1 while it is slow and placed after all others.",
+        "strikes": "Failures that count against it, decayed.",
+        "drift_ratio": "Decode interval over the profile's.",
+        "restarts": "New generations within the window of recovery.restarts.",
+        "wrong_kv_alarms": "Requests that read KV it had freed already.",
     }
     families = {
         name: GaugeMetricFamily(f"narwhal_engine_{name}", text, labels=["engine"]) for name, text in gauges.items()
     }
     now, tpot_s = shell.now(), shell.settings.slo.tpot_s
+    half_life_s = shell.settings.recovery.strike_half_life_s
     for name, engine in sorted(shell.control.pool.engines.items()):
         values = (
             float(engine.role == "prefill"), float(engine.live), engine.charged_streams, len(engine.prefills),
             engine.charged_kv_tokens, engine.backlog_s(now), engine.occupancy(tpot_s),
+            float(engine.suspected or engine.questions > 0), float(engine.probation), strikes(engine, now, half_life_s),
+            engine.vitals.drift, len(engine.vitals.starts), engine.vitals.alarms,
         )  # fmt: skip
         for family, value in zip(families.values(), values, strict=True):
             family.add_metric([name], value)
@@ -212,6 +223,32 @@ def _engines(shell: Any) -> Iterable[Any]:
     for change, number in sorted(shell.metrics.changes.items()):
         changes.add_metric([change], number)
     yield changes
+
+
+def _links(shell: Any) -> Iterable[Any]:
+    """Pairs that were used or tried."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    pool, pair = shell.control.pool, ["producer", "consumer"]
+    handoffs = CounterMetricFamily("narwhal_link_handoffs", "Handoffs over a pair.", labels=pair)
+    failures = CounterMetricFamily("narwhal_link_failures", "Handoffs, probes and canaries that failed.", labels=pair)
+    out = GaugeMetricFamily("narwhal_link_out", "1 while a pair carries no handoffs.", labels=pair)
+    for consumer in pool.engines.values():
+        for producer, link in consumer.links.items():
+            names = [producer, consumer.id]
+            handoffs.add_metric(names, link.handoffs)
+            failures.add_metric(names, link.failures)
+            out.add_metric(names, float(link.out))
+    tries = CounterMetricFamily("narwhal_tries", "Handoffs that were tried.", labels=["purpose", "outcome"])
+    for (purpose, outcome), number in sorted(shell.metrics.tries.items()):
+        tries.add_metric([purpose, outcome], number)
+    yield from (handoffs, failures, out, tries)
+    armed = float(shell.control.health.canaries.prompt_tokens > 0)
+    yield GaugeMetricFamily("narwhal_canary_armed", "1 while KV is compared in the background.", value=armed)
+    reduced = GaugeMetricFamily("narwhal_degraded", "1 while a role has no open engine.", labels=["role"])
+    for role, engines, others in (("prefill", pool.prefill, pool.decode), ("decode", pool.decode, pool.prefill)):
+        reduced.add_metric([role], float(not engines and bool(others) and len(pool.engines) > 1))
+    yield reduced
 
 
 def _router(shell: Any) -> Iterable[Any]:

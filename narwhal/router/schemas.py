@@ -1,7 +1,8 @@
 """Generating the schemas of what the router writes and answers: `python -m narwhal.router.schemas`.
 
 `journal` and `events` are one line each of the files of those names, `moves` is what `/narwhal/moves` and
-`/narwhal/decisions` answer, `reload` what `/narwhal/reload` does. `router-state` is written by hand. A test compares
+`/narwhal/decisions` answer, `reload`, `links` and `changes` what `/narwhal/reload`, `/narwhal/links` and
+`/narwhal/changes` do. `router-state` is written by hand. A test compares
 the files with what is generated here.
 """
 
@@ -14,6 +15,7 @@ from narwhal.control.events import AnyEvent
 from narwhal.control.records import Decision
 from narwhal.control.snapshot import LinesLost, Snapshot
 from narwhal.documents import data_path, write_atomically
+from narwhal.router.matrix import Changes, Links
 from narwhal.router.reload import Reload
 from narwhal.router.rows import AnyRow
 
@@ -53,7 +55,12 @@ TITLES = {
     "events": "EventLine",
     "moves": "Moves",
     "reload": "Reload",
+    "links": "Links",
+    "changes": "Changes",
 }
+
+
+DOCUMENTS: dict[str, Any] = {"reload": Reload, "links": Links, "changes": Changes}
 
 
 def render(name: str) -> str:
@@ -71,8 +78,8 @@ def render(name: str) -> str:
             other = _schema(line)
             body["$defs"] |= other["$defs"]
             body["anyOf"].append({"$ref": other["$ref"]})
-    elif name == "reload":
-        body = _schema(Reload)
+    elif name in DOCUMENTS:
+        body = _schema(DOCUMENTS[name])
     else:
         body, decisions = _schema(Moves), _schema(Decisions)
         body = {

@@ -3,7 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from narwhal.control.learning import PRIOR_SAMPLES
+from narwhal.control.placement import degraded
 from narwhal.control.state import Engine, Phase
+from narwhal.control.strikes import strikes
 from narwhal.control.tenants import Account
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ def router_state(shell: "Shell", fleet: str, model: str, urls: dict[str, str], s
             "requests": waiting,
             "oldest_s": max(now - oldest, 0.0) if oldest is not None else 0.0,
         },
+        "degraded": degraded(pool, shell.settings),
         "seats_waiting": len(pool.seats),
         "counts": {
             "offered": metrics.offered,
@@ -71,6 +74,13 @@ def _engine(shell: "Shell", engine: Engine, url: str, now: float) -> dict[str, A
         "backlog_s": engine.backlog_s(now),
         "occupancy": engine.occupancy(shell.settings.slo.tpot_s),
         "learning": _learning(engine),
+        "reason": engine.vitals.reason if standing(engine) != "live" or engine.probation else "",
+        "since_s": max(now - engine.vitals.since_t, 0.0),
+        "probation": engine.probation,
+        "strikes": strikes(engine, now, shell.settings.recovery.strike_half_life_s),
+        "drift": engine.vitals.drift,
+        "restarts": len(engine.vitals.starts),
+        "alarms": engine.vitals.alarms,
     }
 
 
@@ -96,4 +106,4 @@ def standing(engine: Engine) -> str:
         return "leaving"
     if engine.draining:
         return "draining"
-    return "suspected" if engine.suspected else "live"
+    return "suspected" if engine.suspected or engine.questions else "live"

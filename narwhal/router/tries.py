@@ -7,6 +7,8 @@ import random
 import uuid
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from narwhal.control.commands import CheckEngine, TryPair
 from narwhal.control.events import CanaryArmed, EngineChecked, Outcome, PairTried
 from narwhal.fleet.model import Fleet
@@ -81,7 +83,7 @@ class Tries:
             tried = _failed(command, EngineError("a bug"), "untold")
         shell.metrics.tried(command.purpose, tried.outcome)
         log.debug("%s in %.3f s", tried, shell.now() - started_t)
-        shell.feed(_at(tried, shell.now()))
+        shell.feed(msgspec.structs.replace(tried, t=shell.now()))
 
     async def _outcome(self, command: TryPair) -> PairTried:
         producer, consumer = self._engine(command.producer), self._engine(command.consumer)
@@ -122,7 +124,7 @@ class Tries:
         known = self._blocks.get(engine.id)
         if known is None:
             try:
-                timeout_s = self._fleet.recovery.probe_timeout_s
+                timeout_s = self._shell.settings.recovery.probe_timeout_s
                 known = block_tokens((await ask(engine, "/metrics", timeout_s=timeout_s)).body)
             except (EngineError, ValueError):
                 return BLOCK_TOKENS
@@ -144,7 +146,7 @@ class Tries:
 
     async def _identity(self, name: str) -> tuple[str, str, str]:
         """Generation, contract and what is wrong. Raises `EngineError`."""
-        engine, timeout_s = self._engine(name), 2 * self._fleet.recovery.probe_timeout_s
+        engine, timeout_s = self._engine(name), 2 * self._shell.settings.recovery.probe_timeout_s
         page = (await ask(engine, "/metrics", timeout_s=timeout_s)).body
         seen = self._shell.dialect.metrics(page.decode("utf-8", "replace"))
         try:
@@ -203,12 +205,6 @@ def _failed(command: TryPair, error: EngineError, outcome: Outcome) -> PairTried
     """What did not come over; an engine that is busy, or refuses what it was asked, is not ill."""
     told: Outcome = "untold" if 400 <= error.status < 500 or error.status == _OVERLOAD else outcome
     return PairTried(0.0, command.number, command.producer, command.consumer, told)
-
-
-def _at(tried: PairTried, t: float) -> PairTried:
-    import msgspec
-
-    return msgspec.structs.replace(tried, t=t)
 
 
 def _salted(body: Json) -> Json:
