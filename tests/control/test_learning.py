@@ -158,8 +158,8 @@ def test_a_prompt_that_failed_spoils_what_was_computed_with_it() -> None:
         fleet.arrive(number + 1, 500)
         for one in fleet.engine("e0").prefills, fleet.engine("e1").prefills:
             assert len(one) == 1
-        fleet.feed(LegFailed(fleet.t + 1, number, "prefill", "e0", "status"))
-        fleet.feed(LegFailed(fleet.t, number + 1, "prefill", "e1", "status"))
+        fleet.feed(LegFailed(fleet.t + 1, number, "prefill", "e0", "overload"))
+        fleet.feed(LegFailed(fleet.t, number + 1, "prefill", "e1", "overload"))
     assert fleet.engine("e0").curves == CURVES
     fleet.arrive(100, 500)
     fleet.prefilled(100, fleet.t + 0.7)
