@@ -21,6 +21,9 @@ from narwhal.fleet.model import Serving
 
 OURS, CONTINUED, SECURED, DIRECT = "narwhal", "narwhal, continuation on", "narwhal, TLS", "direct"
 """Our router; the same with `serving.continuation`; with `routers.tls`; no router at all."""
+SHARED = "narwhal, 2 workers"
+"""Our router with `routers.workers: 2`."""
+_ROUTERS = {SHARED: ", workers: 2"}
 
 PROFILE = {
     "apiVersion": "narwhal/v1",
@@ -127,7 +130,7 @@ def _ours(folder: Path, mock: Mock, port: int, name: str) -> list[str]:
             engines=port + 2,
             side=port + 4,
             serving="continuation: true" if name == CONTINUED else "",
-            routers=f", tls: {_certificate(folder)}" if name == SECURED else "",
+            routers=f", tls: {_certificate(folder)}" if name == SECURED else _ROUTERS.get(name, ""),
         )
     )
     return serve_argv(fleet, folder)

@@ -38,13 +38,13 @@ class Clients(Protocol):
 
 
 class Front:
-    """The client side, in this process. `shared`: other processes may listen on the same port."""
+    """The client side, in this process. `workers`: how many processes share the port; None: no other may."""
 
-    def __init__(self, requests: Requests, fleet: Fleet, keys: Keys, *, shared: bool = False) -> None:
-        self.gateway = Gateway(requests, fleet, keys)
+    def __init__(self, requests: Requests, fleet: Fleet, keys: Keys, workers: int | None = None) -> None:
+        self.gateway = Gateway(requests, fleet, keys, workers or 1)
         self.server: Server | None = None
         self._requests = requests
-        self._shared = shared
+        self._shared = workers is not None
 
     async def open(self, expanded: Expanded) -> Server:
         """Open the client listener of the primary router. Raises `ServeError`."""

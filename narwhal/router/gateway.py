@@ -29,8 +29,10 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 class Gateway:
     """The client listener: what engines serve, models, health."""
 
-    def __init__(self, shell: "Requests", fleet: Fleet, keys: Keys) -> None:
+    def __init__(self, shell: "Requests", fleet: Fleet, keys: Keys, share: int = 1) -> None:
         self.shell = shell
+        self.share = share
+        """Gateways that `serving.max_buffered_bytes` is for."""
         self.model = model = fleet.model.name
         self.connections: set[Connection] = set()
         self.buffered = 0
@@ -45,7 +47,7 @@ class Gateway:
         """Have a fleet file's limits for what arrives from now on."""
         serving = fleet.serving
         self.max_body, self.max_head = serving.max_body_bytes, serving.max_header_bytes
-        self.max_buffered = serving.max_buffered_bytes
+        self.max_buffered = max(serving.max_buffered_bytes // self.share, self.max_body)
         self._media_hosts = frozenset(host.lower() for host in serving.media_hosts)
 
     def judge(self, method: bytes, path: str, headers: dict[bytes, bytes], length: int) -> None:

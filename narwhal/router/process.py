@@ -103,8 +103,8 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     shell.every(HOUSEKEEPING_S, clients.keep_house)
     shell.every(HOUSEKEEPING_S, lambda: check_times(admin.connections, shell.now()))
     calm_collector()
-    _watchdog(shell, orders)
     if await clients.ready(orders.stop):
+        _watchdog(shell, orders)
         _say_serving(expanded)
         orders.tell("READY=1")
         orders.reload = lambda: _reload(reloader, orders)

@@ -1,7 +1,6 @@
 """The client side of a router whose clients are served by workers, as the process that decides sees it."""
 
 import asyncio
-import math
 
 from narwhal.fleet.expanded import Expanded
 from narwhal.fleet.model import Fleet
@@ -53,8 +52,11 @@ class WorkersClients:
 
     async def ready(self, stop: asyncio.Event) -> bool:
         """Wait until every worker accepts clients, or until it is to stop: False."""
-        await until(lambda: self._hub.all_listen, math.inf, stop)
-        return self._hub.all_listen
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._hub.begun, stop)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        return self._hub.begun.is_set()
 
     def take(self, fleet: Fleet, keys: Keys) -> None:
         """Have every worker go by this fleet file. They read the keys again themselves: none travels."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from narwhal.control import Settings
@@ -19,8 +19,6 @@ from narwhal.router.workers.link import Link
 
 LOST = "worker_lost"
 """Code of requests whose worker died."""
-_OF_A_LEG = (e.PrefillFinished, e.FirstToken, e.LegFailed, e.DeadlinePassed)
-"""Events that mean nothing once control has said something else for their request."""
 _OF_ALL = ("gap", "request")
 """Deadlines that hold whatever control has said."""
 
@@ -70,6 +68,8 @@ class Hub(Shell):
     ) -> None:
         super().__init__(settings, loop, journal, metrics)
         self.slots: list[Worker | None] = [None] * count
+        self.begun = asyncio.Event()
+        """Set once every worker has accepted clients."""
         self.handshakes = {"done": 0, "failed": 0, "timeout": 0}
         self._fleet = fleet
         self._urls: dict[str, str] = {}
@@ -81,6 +81,19 @@ class Hub(Shell):
         self._awaited: dict[int, tuple[int, socket.socket]] = {}
         """Workers that begin once the end of the one before is known, by slot."""
         self._starting: set[asyncio.Task[None]] = set()
+        self._on: dict[type, Callable[[Worker, int, Any], None]] = {
+            wire.Arrived: self._arrived,
+            wire.Listening: self._listens,
+            wire.Report: self._add,
+            e.PrefillFinished: self._of_a_leg,
+            e.FirstToken: self._of_a_leg,
+            e.LegFailed: self._of_a_leg,
+            e.DeadlinePassed: self._of_a_leg,
+            e.RequestFinished: self._ended,
+            e.RequestCancelled: self._ended,
+            e.TokensObserved: self._observed,
+            RequestRow: self._kept,
+        }
         for kind in (c.Wait, c.StartPrefill, c.StartDecode, c.StartWhole, c.Refuse, c.Abort):
             self._do[kind] = self._pass_on
 
@@ -108,11 +121,6 @@ class Hub(Shell):
     def present(self) -> Iterator[Worker]:
         """The workers that there are."""
         return (worker for worker in self.slots if worker is not None)
-
-    @property
-    def all_listen(self) -> bool:
-        """Whether every worker accepts clients."""
-        return all(worker is not None and worker.listening for worker in self.slots)
 
     def tell_all(self, message: wire.Message) -> None:
         """Send something to every worker."""
@@ -172,29 +180,21 @@ class Hub(Shell):
     def _take(self, worker: Worker, batch: wire.Batch) -> None:
         for seen, message in batch:
             try:
-                self._take_one(worker, seen, message)
+                self._on[type(message)](worker, seen, message)
             except Exception as error:  # one message that goes wrong must not cost a worker
                 self.loop.call_exception_handler({"message": "a worker's message", "exception": error})
 
-    def _take_one(self, worker: Worker, seen: int, message: Any) -> None:
-        kind = type(message)
-        if kind is wire.Arrived:
-            self._arrived(worker, message)
-        elif kind is wire.Report:
-            self._add(worker, message)
-        elif kind is wire.Listening:
-            worker.listening = True
-        elif kind is e.TokensObserved:
-            self.feed(message)
-        else:
-            self._about_a_request(worker, seen, message)
+    def _listens(self, worker: Worker, seen: int, message: wire.Listening) -> None:
+        worker.listening = True
+        if all(other is not None and other.listening for other in self.slots):
+            self.begun.set()
 
-    def _arrived(self, worker: Worker, message: wire.Arrived) -> None:
+    def _arrived(self, worker: Worker, seen: int, message: wire.Arrived) -> None:
         event = message.event
         worker.open[event.request] = _Open(message)
         self._next[worker.slot] = event.request + len(self.slots)
         self.metrics.offered += 1
-        if self.control.pool.accounts[event.tenant].max_concurrency is None:
+        if not self.settings.tenants or self.control.pool.accounts[event.tenant].max_concurrency is None:
             self.feed(event)
             return
         # A client that has its answer may ask again at another worker. The end of its first request was sent before
@@ -207,25 +207,35 @@ class Hub(Shell):
         if event is not None:
             self.feed(event)
 
-    def _about_a_request(self, worker: Worker, seen: int, message: Any) -> None:
-        number = message.request
+    def _of_a_leg(self, worker: Worker, seen: int, event: Any) -> None:
+        """Something happened to a leg; it means nothing once control has said something else for its request."""
+        number = event.request
         if self._late:
             self._let_in(number)
         request = worker.open.get(number)
-        if type(message) is RequestRow:
-            worker.open.pop(number, None)
-            self.record(message)
-            return
-        if request is not None:
-            if seen < request.last and isinstance(message, _OF_A_LEG) and getattr(message, "what", "") not in _OF_ALL:
-                return
-            if type(message) is e.FirstToken:
+        if request is None:  # its client has an answer, and its row is written
+            self._ended(worker, seen, event)
+        elif seen >= request.last or getattr(event, "what", "") in _OF_ALL:
+            if type(event) is e.FirstToken:
                 request.streams = True
-        self.feed(message)
-        if request is None and number in self.control.pool.requests:
-            self.feed(e.RequestCancelled(message.t, number))  # its client has its answer, whatever control planned
+            self.feed(event)
 
-    def _add(self, worker: Worker, report: wire.Report) -> None:
+    def _ended(self, worker: Worker, seen: int, event: Any) -> None:
+        """The last event of a request: it is over, whatever control planned meanwhile."""
+        if self._late:
+            self._let_in(event.request)
+        self.feed(event)
+        if event.request in self.control.pool.requests:
+            self.feed(e.RequestCancelled(event.t, event.request))
+
+    def _observed(self, worker: Worker, seen: int, event: e.TokensObserved) -> None:
+        self.feed(event)
+
+    def _kept(self, worker: Worker, seen: int, row: RequestRow) -> None:
+        worker.open.pop(row.request, None)
+        self.record(row)
+
+    def _add(self, worker: Worker, seen: int, report: wire.Report) -> None:
         worker.connections, worker.open_handshakes = report.connections, report.open_handshakes
         metrics = self.metrics
         for counts, more in (
@@ -277,8 +287,9 @@ class Hub(Shell):
 
     def unready(self) -> str:
         """Why nothing can be served; empty when it can."""
-        listening = any(worker.listening for worker in self.present)
-        return super().unready() if listening else "no worker accepts clients"
+        if not self.begun.is_set():
+            return "the workers are starting"
+        return super().unready() if any(worker.listening for worker in self.present) else "no worker accepts clients"
 
     @property
     def workers(self) -> list[dict[str, int]]:

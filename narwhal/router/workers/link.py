@@ -1,4 +1,7 @@
-"""One end of the socket between control and a relay: what is put is sent once for each turn of the loop."""
+"""One end of the socket between control and a relay: what is put is sent once for each turn of the loop.
+
+What nobody waits for may lie for a millisecond, so that it goes with what somebody does.
+"""
 
 import asyncio
 import contextlib
@@ -7,6 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from narwhal.router.workers.wire import Batch, Frames, Read, frame
+
+LIE_S = 0.001
+"""How long a message may lie that nobody waits for, in seconds."""
 
 
 class Link(asyncio.Protocol):
@@ -26,6 +32,8 @@ class Link(asyncio.Protocol):
         self._received = received
         self._lost = lost
         self._out: list[Any] = []
+        self._flushes = self._lies = False
+        """Whether `flush` is called in this turn of the loop, or soon."""
         self._transport: Any = None
 
     async def start(self) -> None:
@@ -35,12 +43,25 @@ class Link(asyncio.Protocol):
 
     def put(self, message: Any) -> None:
         """Send something with what else there is in this turn of the loop."""
-        if not self._out:
-            self._loop.call_soon(self.flush)
         self._out.append(message)
+        if not self._flushes:
+            self._flushes = True
+            self._loop.call_soon(self.flush)
+
+    def lay(self, message: Any) -> None:
+        """Send something with whatever is sent next, or in a moment."""
+        self._out.append(message)
+        if not self._lies and not self._flushes:
+            self._lies = True
+            self._loop.call_later(LIE_S, self._pick_up)
+
+    def _pick_up(self) -> None:
+        self._lies = False
+        self.flush()
 
     def flush(self) -> None:
         """Send what was put, now: before anything that is written to any other connection afterwards."""
+        self._flushes = False
         out = self._out
         if not out or self._transport is None or not self.open:
             return

@@ -37,6 +37,8 @@ log = logging.getLogger("narwhal.router")
 TOKENS_S = 0.1
 """How old token counts may be in control, in seconds."""
 REPORT_S = 1.0
+_TOLD_ONLY = frozenset([e.RequestFinished, e.FirstToken, e.TokensObserved])
+"""Events whose commands, where there are any, are for others."""
 NO_CONTROL = Refusal("no_control", "the router starts again; try again", 1.0, 503)
 
 
@@ -51,6 +53,8 @@ class Relay(Requests):
         self.front: Front | None = None
         self.fleet = part.expanded.fleet
         self.keys: Keys
+        self.workers: int
+        """How many share the port, this one included."""
         self.begun: asyncio.Future[bool] = loop.create_future()
         """Whether control has said what there is to serve; False: it is gone."""
         self.leave = asyncio.Event()
@@ -87,13 +91,15 @@ class Relay(Requests):
             parsed = exchange.parsed
             arrived = wire.Arrived(event, exchange.request_id.decode("latin1"), parsed.route, parsed.stream)
             link.put((link.seen, arrived))
+        elif type(event) in _TOLD_ONLY:
+            link.lay((link.seen, event))
         else:
             link.put((link.seen, event))
 
     def record(self, row: RequestRow) -> None:
         """Send a row to control, which keeps the journal; without control, keep it here."""
         if self.link.open:
-            self.link.put((self.link.seen, row))
+            self.link.lay((self.link.seen, row))
         else:
             self._keep(row)
 
@@ -149,7 +155,7 @@ class Relay(Requests):
         return carry_out_unless_visible
 
     def _welcome(self, message: wire.Welcome) -> None:
-        self.numbers = count(message.first, message.step)
+        self.numbers, self.workers = count(message.first, message.step), message.step
 
     def _use(self, message: wire.FleetInForce) -> None:
         """Go by a fleet file; what it names outside is read again."""
@@ -253,7 +259,7 @@ async def relay(part: Part, sock: socket.socket) -> None:
     await relay.link.start()
     if not await relay.begun:
         return
-    front = relay.front = Front(relay, relay.fleet, relay.keys, shared=True)
+    front = relay.front = Front(relay, relay.fleet, relay.keys, relay.workers)
     server = await front.open(part.expanded)
     relay.begin()
     if isinstance(server, TlsServer):

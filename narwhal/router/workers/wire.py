@@ -131,7 +131,7 @@ ToRelay = (
 )
 
 Batch = Sequence[Any]
-Read = Callable[[bytes], Batch]
+Read = Callable[[memoryview], Batch]
 
 read_from_relay: Read = msgspec.msgpack.Decoder(list[tuple[int, FromRelay]]).decode
 """A batch of (seen, message)."""
@@ -157,14 +157,15 @@ class Frames:
 
     def feed(self, data: bytes) -> list[Batch]:
         """The batches that are whole now."""
-        buffer = self._buffer + data if self._buffer else data
-        batches, at, end = [], 0, len(buffer)
+        if self._buffer:
+            data = self._buffer + data
+        batches, at, end, view = [], 0, len(data), memoryview(data)
         while end - at >= LENGTH_BYTES:
             start = at + LENGTH_BYTES
-            stop = start + int.from_bytes(buffer[at:start], "big")
+            stop = start + int.from_bytes(view[at:start], "big")
             if stop > end:
                 break
-            batches.append(self._read(buffer[start:stop]))
+            batches.append(self._read(view[start:stop]))
             at = stop
-        self._buffer = buffer[at:]
+        self._buffer = data[at:] if at < end else b""
         return batches
