@@ -10,10 +10,9 @@ from narwhal.fleet.model import SimulatedRuntime
 from narwhal.profiling.build import Built, Neighbours, build_profile
 from narwhal.profiling.client import EngineError, EngineUrl
 from narwhal.profiling.facts import EngineFacts, read_facts
-from narwhal.profiling.fit import fit_decode
 from narwhal.profiling.plan import plan_sweep
 from narwhal.profiling.reach import engine_urls
-from narwhal.profiling.samples import DecodeSample, Sample, SampleFile
+from narwhal.profiling.samples import Sample, SampleFile
 from narwhal.profiling.store import samples_path, stored_profile
 from narwhal.profiling.sweep import Say, Sweep, directed_pairs
 
@@ -105,12 +104,8 @@ def shares(spec: EngineSpec, other: EngineSpec) -> bool:
 async def _handoffs(facts: Sequence[EngineFacts], sweeps: dict[str, Sweep], samples: dict[str, list[Sample]]) -> None:
     """Every directed pair inside a contract, one after another: nothing else runs while a handoff is timed."""
     for group in _contracts(facts):
-        alone = {}
-        for f in group:
-            curve = fit_decode([s for s in samples[f.engine] if isinstance(s, DecodeSample)]).curve
-            alone[f.engine] = curve.d0_s + curve.d1_s
         for producer, consumer in directed_pairs([sweeps[f.engine].engine for f in group]):
-            samples[consumer.id] += await sweeps[consumer.id].handoffs(producer, alone[consumer.id])
+            samples[consumer.id] += await sweeps[consumer.id].handoffs(producer)
 
 
 def _contracts(facts: Sequence[EngineFacts]) -> list[list[EngineFacts]]:

@@ -55,7 +55,7 @@ class TransferSample(msgspec.Struct, frozen=True, tag="transfer", tag_field="sam
     producer: str
     prompt_tokens: int
     seconds: float
-    """From sending leg 2 to its first token, less one decode interval: the median of `repeats`."""
+    """From sending leg 2 to its first token, less the interval of the tokens after it: the median of `repeats`."""
     moved_bytes: int | None
     """What the consumer's NIXL counter rose by for each handoff; None where it has none."""
     repeats: int

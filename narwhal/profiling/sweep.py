@@ -18,6 +18,8 @@ from narwhal.profiling.samples import DecodeSample, PrefillSample, Sample, Sampl
 
 _FIRST_ID, _LAST_ID = 100, 1900
 """Token ids of the prompts: above special ids, below the vocabulary of the smallest model tested against."""
+_HANDOFF_TOKENS = 8
+"""Of an answer whose handoff is timed: enough to tell its interval, on the engines as they are in that moment."""
 _MOVED = "vllm:nixl_bytes_transferred_sum"
 Say = Callable[[str], None]
 
@@ -48,14 +50,14 @@ class Sweep:
             samples.append(there.get(cell) or self._keep(await self._decode(requests, tokens)))
         return samples
 
-    async def handoffs(self, producer: EngineUrl, interval_s: float) -> list[TransferSample]:
+    async def handoffs(self, producer: EngineUrl) -> list[TransferSample]:
         """Measure the handoffs from `producer`, which nobody else may use meanwhile. Raises `EngineError`."""
         there = self.file.read()
         samples: list[TransferSample] = []
         for tokens in self.plan.transfer:
             sample = there.get(f"transfer {producer.id} {tokens}")
             if not isinstance(sample, TransferSample):
-                sample = await self._transfer(producer, tokens, interval_s)
+                sample = await self._transfer(producer, tokens)
                 self._keep(sample)
             samples.append(sample)
         return samples
@@ -85,9 +87,9 @@ class Sweep:
         prompts = [self.prompt(tokens) for _ in range(requests)]
         return await measure_decode(self.engine, self.model, prompts, self.plan.decode_tokens, self.timeout_s)
 
-    async def _transfer(self, producer: EngineUrl, tokens: int, interval_s: float) -> TransferSample:
+    async def _transfer(self, producer: EngineUrl, tokens: int) -> TransferSample:
         before = totals((await ask(self.engine, "/metrics")).body)
-        seconds = [await self._handoff(producer, tokens, interval_s) for _ in range(self.plan.repeats + 1)][1:]
+        seconds = [await self._handoff(producer, tokens) for _ in range(self.plan.repeats + 1)][1:]
         after = totals((await ask(self.engine, "/metrics")).body)
         moved = after.get(_MOVED, 0.0) - before.get(_MOVED, 0.0)
         return TransferSample(
@@ -99,9 +101,10 @@ class Sweep:
             len(seconds),
         )
 
-    async def _handoff(self, producer: EngineUrl, tokens: int, interval_s: float) -> float:
+    async def _handoff(self, producer: EngineUrl, tokens: int) -> float:
+        """Seconds to the first token of leg 2, less the interval of those that follow: the step that computes it."""
         dialect = VllmDialect()
-        body = _body(self.model, self.prompt(tokens), 2)
+        body = _body(self.model, self.prompt(tokens), _HANDOFF_TOKENS)
         raw = msgspec.json.decode(msgspec.json.encode(body), type=dict[str, msgspec.Raw])
         leg1 = await ask(producer, "/v1/completions", msgspec.json.decode(dialect.leg1(raw)), timeout_s=self.timeout_s)
         told = dialect.leg1_answer(leg1.body)
@@ -109,7 +112,7 @@ class Sweep:
             raise EngineError(f"{producer.id}: leg 1's answer names no handoff; is its KV connector configured?")
         leg2 = msgspec.json.decode(dialect.leg2(raw, told.handoff))
         answer = await ask(self.engine, "/v1/completions", leg2, timeout_s=self.timeout_s)
-        return max(_first_token_s(answer) - interval_s, 1e-6)
+        return max(_first_token_s(answer) - _interval_s(answer), 1e-6)
 
     async def _stream(self, prompt: Sequence[int], tokens: int) -> Answer:
         body = _body(self.model, prompt, tokens)
@@ -190,6 +193,12 @@ def _first_token_s(answer: Answer) -> float:
     if not answer.times_t:
         raise EngineError("a stream came without a token; does the engine know continuous_usage_stats?")
     return answer.times_t[0] - answer.sent_t
+
+
+def _interval_s(answer: Answer) -> float:
+    """Mean interval of a stream; 0 where all tokens came in one piece."""
+    tokens = answer.tokens[-1] - answer.tokens[0]
+    return (answer.times_t[-1] - answer.times_t[0]) / tokens if tokens else 0.0
 
 
 def _body(model: str, prompt: Sequence[int], tokens: int) -> dict[str, Any]:

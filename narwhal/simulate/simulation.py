@@ -267,11 +267,32 @@ class Simulation:
             self._cold_restart(engine)
 
     def _transfer(self, request: Request, engine: Engine) -> None:
-        pair = (request.producer, engine.id)
+        if engine.id in self.card_of:  # what the card does meanwhile is planned once this moment is over
+            self.at(self.t, self._move_kv, request, request.leg)
+        else:
+            self._move_kv(request, request.leg)
+
+    def _move_kv(self, request: Request, leg: int) -> None:
+        if request.leg != leg:
+            return
+        pair = (request.producer, request.engine)
         start_t = max(self.t, self._links.get(pair, 0.0))
-        end_t = start_t + self.engines[request.producer].curves.transfer_s(request.prompt_tokens)
-        self._links[pair] = end_t
-        self.at(end_t, self._landed, request, request.leg)
+        alone_s = self.engines[request.producer].curves.transfer_s(request.prompt_tokens)
+        self._links[pair] = start_t + self._in_company_s(request.engine, start_t, alone_s)
+        self.at(self._links[pair], self._landed, request, leg)
+
+    def _in_company_s(self, engine_id: str, start_t: float, alone_s: float) -> float:
+        """A transfer that begins at `start_t` on a card whose other engines compute prompts: the card's time is shared.
+
+        Handoffs are profiled on idle engines. Beside one prompt they went at half speed (H200, 2026-11-30).
+        """
+        others = self.cards.get(self.card_of.get(engine_id, ""), ())
+        ends = [self.engines[other].turn_t for other in others if other != engine_id and self.engines[other].work]
+        busy_s = max(ends, default=start_t) - start_t
+        if busy_s <= 0:
+            return alone_s
+        share = 1 / (1 + len(ends))
+        return alone_s / share if alone_s <= busy_s * share else alone_s + busy_s * (1 - share)
 
     def _landed(self, request: Request, leg: int) -> None:
         if request.leg != leg:

@@ -3,11 +3,12 @@
 from collections import Counter
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from narwhal.control import Curves
 from narwhal.control.commands import AnyCommand, MoveRole, StartDecode, StartPrefill, StartWhole
-from narwhal.control.events import AnyEvent, RequestArrived, RequestFinished, RoleMoved
+from narwhal.control.events import AnyEvent, PrefillFinished, RequestArrived, RequestFinished, RoleMoved
 from narwhal.simulate.faults import Fault
 from narwhal.simulate.policies import parse_policy, with_split
 from narwhal.simulate.prepare import Ask, prepare
@@ -38,8 +39,6 @@ def test_a_request_over_two_legs_takes_prefill_transfer_and_decode(curves: Curve
 
 
 def test_a_pair_hands_over_one_request_at_a_time(curves: Curves) -> None:
-    import msgspec
-
     slow = msgspec.structs.replace(curves, transfer_t0_s=5.0)
     settings = with_admission(plain_settings(), "open")
     sim = Simulation(plain_engines(2, slow), settings, one(500, 2, count=2))
@@ -179,3 +178,28 @@ def seen_batches(sim: Simulation) -> list[tuple[int, int]]:
     mean = max(busy_s / sim.workload.seconds / 2, 1.0)
     tokens = sum(request.prompt_tokens + request.total_tokens / 2 for request in served) / len(served)
     return [(round(mean * share), round(mean * share * tokens)) for share in (0.5, 1, 2)]
+
+
+def test_on_a_shared_card_a_handoff_goes_at_half_speed_beside_a_prompt(curves: Curves) -> None:
+    slow = msgspec.structs.replace(curves, transfer_t0_s=0.02)
+    settings = with_admission(plain_settings(), "open")
+
+    def handoff_s(device: str, prompts: list[int]) -> float:
+        """From the end of the first request's prefill to its first token."""
+        engines = [replace(engine, device=device) for engine in with_split(plain_engines(2, slow), 1, 1)]
+        workload = Workload("two", [1.0] * len(prompts), prompts, [2] * len(prompts), ["x"] * len(prompts), 2.0)
+        ended: list[float] = []
+
+        def listen(event: AnyEvent, commands: list[AnyCommand]) -> None:
+            if isinstance(event, PrefillFinished) and event.request == 0:
+                ended.append(event.t)
+
+        sim = Simulation(engines, settings, workload, listener=listen)
+        sim.run()
+        return sim.requests[0].first_t - ended[0]
+
+    step_s, alone_s = slow.interval_s(1, 1000), slow.transfer_s(1000)
+    assert handoff_s("", [1000, 8000]) == pytest.approx(alone_s + step_s)  # nothing is shared
+    assert handoff_s("card", [1000]) == pytest.approx(alone_s + step_s / 2)  # nobody else computes
+    beside_s = handoff_s("card", [1000, 8000])  # the second prompt is computed all the while
+    assert beside_s == pytest.approx(2 * alone_s + step_s)
