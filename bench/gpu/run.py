@@ -5,17 +5,22 @@
     python bench/gpu/run.py profile OUT MODEL   a thorough sweep of two engines of that fleet, then down
     python bench/gpu/run.py pair OUT MODEL      one prefill and one decode engine: a trace at three rates
     python bench/gpu/run.py small OUT MODEL     small-cuda: memory of the card while it starts and serves
+    python bench/gpu/run.py once OUT MODEL      all that one call of nine minutes holds: pair, then four engines checked
+                                                over all twelve pairs, then as much of their sweep as the time allows
 
 Each writes JSON into OUT and prints what it found; a step that fails is in the JSON, and the next ones go on.
+`TEMPLATE=cpu ENVIRONMENT=VENV` tries `once` and `pair` out without a GPU, on two engines and with little load.
 """
 
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +31,43 @@ from narwhal.diagnose import AdminClient
 from narwhal.fleet import Expanded, Profile, load_profile, open_fleet
 from narwhal.measure import Load, Outcome, Phase, Target, poisson, score, time_to_adapt
 
-ENVIRONMENT = "/tmp/engine-venv"
+ENVIRONMENT = os.environ.get("ENVIRONMENT", "/tmp/engine-venv")
+TEMPLATE = os.environ.get("TEMPLATE", "h200")
 SEED = 31
+ONCE_S = 500.0
+"""What `once` may take; installing and making the model take half a minute before it."""
+SWEEP_S = 60.0
+"""A sweep of four engines is not worth beginning with less."""
 
 
-def narwhal(*arguments: str) -> dict[str, Any]:
-    """The CommandResult of a verb; its progress goes to stderr."""
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much of it a template can bear."""
+
+    engines: int
+    rates_rps: tuple[float, ...]
+    """Of the pair's trace, one after another."""
+    seconds: float
+    """At each rate."""
+    prompt_tokens: int
+    output_tokens: int
+
+
+SCALE = {
+    "h200": Scale(4, (2.0, 6.0, 10.0), 40.0, 2048, 128),
+    "cpu": Scale(2, (0.5,), 20.0, 200, 16),
+}[TEMPLATE]
+
+
+def narwhal(*arguments: str, timeout_s: float | None = None) -> dict[str, Any]:
+    """The CommandResult of a verb; its progress goes to stderr. One that takes longer than it may is stopped."""
     began = time.perf_counter()
     argv = [sys.executable, "-m", "narwhal", *arguments, "--format", "json"]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
-    result: dict[str, Any] = json.loads(done.stdout or "{}")
+    try:
+        done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False, timeout=timeout_s)
+        result: dict[str, Any] = json.loads(done.stdout or "{}")
+    except subprocess.TimeoutExpired:
+        result = {"status": f"stopped after {timeout_s:.0f} s"}
     took = time.perf_counter() - began
     print(f"narwhal {' '.join(arguments[:3])}: {result.get('status')} in {took:.0f} s", flush=True)
     for error in result.get("errors", []):
@@ -62,9 +94,9 @@ class Bench:
         )  # fmt: skip
         if made["status"] != "success":
             raise SystemExit(f"init failed: {made['errors']}")
-        # the bundle has FlashAttention 3 alone, which vLLM takes when it is named
-        text = self.path.read_text().replace("args: {", 'args: {"attention-backend": "FLASH_ATTN", ')
-        self.path.write_text(text)
+        if template != "cpu":  # the bundle has FlashAttention 3 alone, which vLLM takes when it is named
+            text = self.path.read_text().replace("args: {", 'args: {"attention-backend": "FLASH_ATTN", ')
+            self.path.write_text(text)
 
     def up(self) -> bool:
         """Start it; on failure the ends of the logs are printed."""
@@ -92,7 +124,8 @@ class Bench:
     def save(self) -> None:
         """Write the document, profiles with their samples, and the logs' ends."""
         (self.out / f"{self.name}.json").write_text(json.dumps(self.found, indent=1, default=str) + "\n")
-        kept = ["fleet.yaml", "profiles", "log", "state"]
+        kept = ["fleet.yaml", "profiles", "log", "state", "evidence"]
+        kept = [name for name in kept if (self.folder / name).exists()]
         subprocess.run(
             ["tar", "-C", str(self.folder), "-cJf", str(self.out / f"{self.name}.tar.xz"), *kept], check=False
         )
@@ -187,19 +220,48 @@ def profile(out: Path, model: str) -> None:
 def pair(out: Path, model: str) -> None:
     """One prefill and one decode engine, profiled with the other one loaded, and a trace at three rates."""
     bench = Bench(out, "pair", model)
-    bench.init("h200", 2)
+    bench.init(TEMPLATE, 2)
     bench.path.write_text(bench.path.read_text() + "controller: {enabled: false}\nserving: {admission: open}\n")
     if bench.up():
         bench.found["profile"] = narwhal("profile", str(bench.path), "--fresh")
         bench.save()
         expanded = bench.fleet()
         bench.found["rates"] = {}
-        for rate in (2.0, 6.0, 10.0):
-            outcomes = play(expanded, [Phase("mix", 40.0, rate, 2048, 128, spread=0.9)])
+        for rate in SCALE.rates_rps:
+            phase = Phase("mix", SCALE.seconds, rate, SCALE.prompt_tokens, SCALE.output_tokens, spread=0.9)
+            outcomes = play(expanded, [phase])
             bench.found["rates"][str(rate)] = records(outcomes)
             print(rate, asdict(score(outcomes, expanded.fleet.slo)), flush=True)
     bench.save()
     bench.verb("down")
+
+
+def checked(out: Path, model: str, until_t: float) -> None:
+    """All engines: up, preflight over every directed pair with its evidence, then a thorough sweep until `until_t`."""
+    bench = Bench(out, "checked", model)
+    bench.init(TEMPLATE, SCALE.engines)
+    if bench.up():
+        bench.found["check"] = narwhal("check", str(bench.path), "--repeats", "3", "--timeout", "60")
+        bench.save()
+        for row in bench.found["check"].get("data", {}).get("preflight", {}).get("checks", []):
+            print(row["status"], row["name"], row["subject"], row["reason"], flush=True)
+        left_s = until_t - time.monotonic()
+        if left_s > SWEEP_S:  # samples are on the disk one by one, so a sweep that is stopped leaves what it has
+            bench.found["profile"] = narwhal("profile", str(bench.path), "--fresh", timeout_s=left_s)
+    bench.save()
+    bench.verb("down")
+
+
+def once(out: Path, model: str) -> None:
+    """What one call holds. A part that fails is told, and the next goes on."""
+    until_t = time.monotonic() + ONCE_S
+    parts: list[Callable[[], None]] = [lambda: pair(out, model), lambda: checked(out, model, until_t)]
+    for part in parts:
+        try:
+            part()
+        except (Exception, SystemExit):
+            traceback.print_exc()
+        print(f"{until_t - time.monotonic():.0f} s are left", flush=True)
 
 
 def small(out: Path, model: str) -> None:
@@ -233,6 +295,5 @@ def small(out: Path, model: str) -> None:
 
 
 if __name__ == "__main__":
-    {"serve": serve, "verify": verify, "profile": profile, "pair": pair, "small": small}[sys.argv[1]](
-        Path(sys.argv[2]), sys.argv[3]
-    )
+    verbs = {"serve": serve, "verify": verify, "profile": profile, "pair": pair, "small": small, "once": once}
+    verbs[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])
