@@ -97,10 +97,10 @@ _ASK_FOR_HANDOFF = Raw(
     b'{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,'
     b'"remote_block_ids":null,"remote_host":null,"remote_port":null}'
 )
-_NOT_IN_LEG1 = (
+_NOT_IN_LEG1 = frozenset((
     "stream_options", "min_tokens", "logprobs", "top_logprobs", "prompt_logprobs", "return_token_ids",
     "return_tokens_as_token_ids", "structured_outputs", "thinking_token_budget", "repetition_detection",
-)  # fmt: skip
+))  # fmt: skip
 """Fields that a one-token prefill must not carry (`min_tokens` above 1 is a 400) or that only cost work there."""
 
 
@@ -116,8 +116,9 @@ class VllmDialect:
     def leg1(self, body: Body) -> bytes:
         """Body of leg 1: one token, not streamed (a streamed answer carries no handoff), with the request for one."""
         leg = dict(body)
-        for name in _NOT_IN_LEG1:
-            leg.pop(name, None)
+        if not _NOT_IN_LEG1.isdisjoint(body):
+            for name in _NOT_IN_LEG1:
+                leg.pop(name, None)
         leg["stream"] = _FALSE
         leg["max_tokens"] = _ONE
         if "max_completion_tokens" in leg:

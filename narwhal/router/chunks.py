@@ -10,7 +10,7 @@ MAX_TRAILERS = 65536
 TAIL = 4096
 """Most bytes of a read that are kept to look for the usage in."""
 _USAGE = b'"usage":{'
-_END_OF_EVENT = b"\n\n\r\n"
+END_OF_EVENT = b"\n\n\r\n"
 """How a chunk ends that holds whole events."""
 _DONE = b"data: [DONE]\n\n\r\n"
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?[ \t]*")
@@ -29,12 +29,13 @@ class ChunkTracker:
     passed always ends at a chunk boundary, where an error event may follow. Nothing is decoded.
     """
 
-    __slots__ = ("_before", "_before_that", "_held", "_last", "_missing", "done", "frames", "surplus", "whole_events")
+    __slots__ = ("_missing", "done", "frames", "held", "surplus", "tail", "whole_events")
 
     def __init__(self) -> None:
-        self._held: list[bytes] = []
+        self.held: list[bytes] = []
+        """The beginning of a chunk that has not come whole."""
         self._missing = 0
-        """Bytes without which the chunk in `_held` cannot be whole."""
+        """Bytes without which it cannot be whole."""
         self.done = False
         """The last chunk and its trailers are here."""
         self.surplus = False
@@ -43,57 +44,48 @@ class ChunkTracker:
         """No event was split over chunks so far."""
         self.frames = 0
         """`data:` markers so far: frames, not tokens; the usage frame tells tokens."""
-        self._before_that = self._before = self._last = b""
+        self.tail = (b"", b"", b"")
         """The ends of what passed last: usage, `[DONE]` and the last chunk come in three reads at the most."""
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes; returns the whole chunks that they complete. Raises `ChunkError`."""
-        size = len(data)
-        if not self._held and _STEPS.get(data[:_KEY]) == size <= TAIL and data.endswith(_END_OF_EVENT):
-            # one chunk, whole: as a stream's tokens come. The end of a body is in no table
-            self._before_that, self._before, self._last = self._before, self._last, data
-            self.frames += data.count(b"data: ")
-            return data
-        return self._feed(data)
-
-    def _feed(self, data: bytes) -> bytes:
-        if self._held:
-            self._held.append(data)
+        if self.held:
+            self.held.append(data)
             self._missing -= len(data)
             if self._missing > 0:
                 return b""
-            data = b"".join(self._held)
-            self._held = []
+            data = b"".join(self.held)
+            self.held = []
         end = self._last_boundary(data)
         if end != len(data):
             if self.done:
                 self.surplus = True
             else:
-                self._held.append(data[end:])
+                self.held.append(data[end:])
             data = data[:end]
         if data:
-            self._before_that, self._before = self._before, self._last
-            self._last = data if len(data) <= TAIL else data[-TAIL:]
+            _, before, last = self.tail
+            self.tail = (before, last, data if len(data) <= TAIL else data[-TAIL:])
             self.frames += data.count(b"data: ")
         return data
 
     @property
     def usage(self) -> bytes:
         """What follows the last `"usage":` of the stream's end; empty when there is none."""
-        tail = self._before_that + self._before + self._last
+        tail = b"".join(self.tail)
         start = tail.rfind(_USAGE)
         return tail[start : start + 512] if start >= 0 else b""
 
     @property
     def said_done(self) -> bool:
         """Whether `[DONE]` has passed, though perhaps not the last chunk: the content is complete."""
-        return self._last.endswith(_DONE)
+        return self.tail[2].endswith(_DONE)
 
     def _last_boundary(self, data: bytes) -> int:
         """Where the last whole chunk of `data` ends; says in `_missing` what the next one lacks at least."""
         position, size = 0, len(data)
         while position < size:
-            step = _STEPS.get(data[position : position + _KEY])
+            step = STEPS.get(data[position : position + KEY])
             if step is None:
                 line_end = data.find(b"\r\n", position, position + LINE)
                 if line_end < 0:
@@ -105,12 +97,12 @@ class ChunkTracker:
                 if length == 0:
                     return self._end(data, position, line_end)
                 step = line_end + 2 + length + 2 - position
-                _remember(data[position : position + _KEY], step)
+                _remember(data[position : position + KEY], step)
             end = position + step
             if end > size:
                 self._missing = end - size
                 return position
-            if data[end - 4 : end] != _END_OF_EVENT:
+            if data[end - 4 : end] != END_OF_EVENT:
                 if data[end - 2 : end] != b"\r\n":
                     raise ChunkError("a chunk is longer than its size says")
                 self.whole_events = False
@@ -131,18 +123,18 @@ class ChunkTracker:
         return stop + 4
 
 
-_KEY = 5
+KEY = 5
 """Bytes that tell a chunk's size where it has one to three digits: with the CRLF after them, and perhaps more."""
-_STEPS: dict[bytes, int] = {}
+STEPS: dict[bytes, int] = {}
 """From the first bytes of a chunk to the whole of it, size line and last CRLF included."""
 
 
 def _remember(start: bytes, step: int) -> None:
     """The sizes of an engine's chunks are few: reading each again would be half of what a burst costs."""
     if b"\r\n" in start:
-        if len(_STEPS) >= 4096:
-            _STEPS.clear()
-        _STEPS[start] = step
+        if len(STEPS) >= 4096:
+            STEPS.clear()
+        STEPS[start] = step
 
 
 def _length(line: bytes) -> int:

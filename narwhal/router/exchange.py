@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -9,7 +10,7 @@ from msgspec import Raw
 
 from narwhal.control.events import FailureCause, Leg, LegFailed, PrefillFinished, RequestFinished
 from narwhal.engine.dialect import ERROR_EVENT
-from narwhal.router.chunks import Dechunker, dechunk
+from narwhal.router.chunks import ChunkTracker, Dechunker, dechunk
 from narwhal.router.deadlines import Watch
 from narwhal.router.delivered import Delivered, without_prompt_ids
 from narwhal.router.door import Parsed, asks_token_ids
@@ -136,7 +137,7 @@ class Exchange(msgspec.Struct, eq=False):
         return self.leg != "prefill" and status == 200 and self.parsed.stream and length == -1
 
     def answer_bytes(self, up: Upstream, data: bytes) -> None:
-        """The hot path: relay a read of a stream."""
+        """Relay a read of a stream; most of them go to the sink instead."""
         connection, tracker = self.connection, up.tracker
         if connection is None or tracker is None:
             return
@@ -181,6 +182,26 @@ class Exchange(msgspec.Struct, eq=False):
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\n"
             b"x-request-id: %s\r\n%s%s" % (self.request_id, framing, data)
         )
+        if self.up is not None and self.dechunker is None:
+            self.up.sink = self._sink(self.up, connection.transport.write)
+
+    def _sink(self, up: Upstream, write: Callable[[bytes], None]) -> Callable[[bytes], None]:
+        """What has to be done with an event that comes alone, once the stream is open."""
+        tracker, delivered = up.tracker, self.delivered
+        if tracker is None or delivered is None:
+            return write
+
+        def keep_and_write(data: bytes) -> None:
+            delivered.feed(data, tracker.whole_events)
+            write(data)
+
+        return keep_and_write
+
+    def seen_frames(self) -> int:
+        """Frames of its stream so far."""
+        if self.up is not None and self.up.tracker is not None:
+            self.frames = self.up.tracker.frames
+        return self.frames
 
     def _stream_error(self, data: bytes) -> None:
         """The engine reports a failure inside the stream: relay what came before it, then the leg has failed."""
@@ -200,7 +221,7 @@ class Exchange(msgspec.Struct, eq=False):
         elif self.leg == "prefill":
             self._prefilled(body)
         elif self.parsed.stream and up.tracker is not None and not body:
-            self._stream_done(up.tracker.usage)
+            self._stream_done(up.tracker)
         else:
             self._buffered_done(body)
 
@@ -215,12 +236,13 @@ class Exchange(msgspec.Struct, eq=False):
         self.shell.learn_prompt(self.parsed, answer.prompt_tokens)
         self.shell.feed(PrefillFinished(self.prefilled_t, self.number, answer.prompt_tokens, answer.generation))
 
-    def _stream_done(self, usage: bytes) -> None:
+    def _stream_done(self, tracker: ChunkTracker) -> None:
+        self.frames = tracker.frames
         if not self.visible:  # a stream that ended without a token
             self.first_t = self.shell.now()
             self._open_stream(self.held)
             self.held = b""
-        self._take_usage(usage)
+        self._take_usage(tracker.usage)
         connection = self.connection
         self._finished()
         if connection is not None:
@@ -277,7 +299,7 @@ class Exchange(msgspec.Struct, eq=False):
         if self.visible and up.tracker is not None and up.tracker.said_done:
             if self.dechunker is None and self.connection is not None:
                 self.connection.transport.write(b"0\r\n\r\n")
-            self._stream_done(up.tracker.usage)
+            self._stream_done(up.tracker)
             return
         self._failed(cause, 0)
 

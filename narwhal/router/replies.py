@@ -6,13 +6,13 @@ from http import HTTPStatus
 import msgspec
 
 REASONS = {status.value: status.phrase for status in HTTPStatus}
+_STATUS_LINES = {status: f"HTTP/1.1 {status} {phrase}".encode() for status, phrase in REASONS.items()}
 
 
 def head(status: int, kind: bytes, headers: bytes, length: int, keep_alive: bool) -> bytes:
     """A response head; `headers` are whole lines with their CRLF."""
-    return b"HTTP/1.1 %d %s\r\ncontent-type: %s\r\ncontent-length: %d\r\n%s%s\r\n" % (
-        status,
-        REASONS.get(status, "Status").encode(),
+    return b"%s\r\ncontent-type: %s\r\ncontent-length: %d\r\n%s%s\r\n" % (
+        _STATUS_LINES.get(status) or b"HTTP/1.1 %d Status" % status,
         kind,
         length,
         headers,

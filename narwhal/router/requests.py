@@ -282,16 +282,17 @@ class Requests(ABC):
         now, gap_s = self.now(), self.settings.serving.deadlines.gap_s
         numbers, tokens, stalled = [], [], []
         for number, exchange in self.streams.items():
-            new = exchange.frames - exchange.frames_reported
+            frames = exchange.seen_frames()
+            new = frames - exchange.frames_reported
             if new:
-                exchange.frames_reported = exchange.frames
+                exchange.frames_reported = frames
                 numbers.append(number)
                 tokens.append(new)
                 self._stalled.pop(number, None)
             elif exchange.connection is None or exchange.connection.slow:
                 self._stalled.pop(number, None)  # nothing is read while the client does not
             elif gap_s > 0:
-                since = self._stalled.setdefault(number, (exchange.frames, now))[1]
+                since = self._stalled.setdefault(number, (frames, now))[1]
                 if now - since > gap_s:
                     stalled.append(number)
         if numbers:

@@ -5,11 +5,13 @@ import logging
 import math
 import ssl
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from narwhal.control.events import FailureCause
+from narwhal.engine.dialect import ERROR_EVENT
 from narwhal.router.answers import read_head
-from narwhal.router.chunks import ChunkError, ChunkTracker, dechunk
+from narwhal.router.chunks import END_OF_EVENT, KEY, STEPS, TAIL, ChunkError, ChunkTracker, dechunk
 
 log = logging.getLogger("narwhal.router")
 IDLE_S = 4.0
@@ -133,7 +135,7 @@ class Upstream(asyncio.Protocol):
 
     __slots__ = (
         "_buffer", "_collect", "_collected", "_keep", "_left", "_paused", "_pending", "_state", "_until", "_used_t",
-        "got", "owner", "pool", "refused", "status", "task", "tracker", "transport",
+        "got", "owner", "pool", "refused", "sink", "status", "task", "tracker", "transport",
     )  # fmt: skip
 
     def __init__(self, pool: Pool) -> None:
@@ -142,6 +144,8 @@ class Upstream(asyncio.Protocol):
         self.transport: Any = None
         self.task: asyncio.Task[None] | None = None
         self.tracker: ChunkTracker | None = None
+        self.sink: Callable[[bytes], None] | None = None
+        """Where the next event of a relayed stream goes when it comes alone; None: to the owner, as all else does."""
         self.status = 0
         self.got = False
         """Whether a byte of the answer has come."""
@@ -229,7 +233,7 @@ class Upstream(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once; the owner hears nothing more. The engine stops working for it."""
-        self.owner = None
+        self.owner = self.sink = None
         self._pending = None
         if self.transport is not None:
             self.transport.abort()
@@ -253,7 +257,7 @@ class Upstream(asyncio.Protocol):
             self._fail("stream" if self.got else "connection", "the engine closed the connection")
 
     def _fail(self, cause: FailureCause, message: str) -> None:
-        owner, self.owner = self.owner, None
+        owner, self.owner, self.sink = self.owner, None, None
         if owner is not None:
             owner.answer_failed(self, cause, message)
 
@@ -261,9 +265,20 @@ class Upstream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """The hot path is a chunked body that is relayed."""
-        state = self._state
-        if state == _CHUNKED:
-            tracker = self.tracker
+        state, tracker, sink = self._state, self.tracker, self.sink
+        if (
+            sink is not None
+            and tracker is not None
+            and STEPS.get(data[:KEY]) == len(data) <= TAIL
+            and not tracker.held
+            and data.endswith(END_OF_EVENT)
+            and ERROR_EVENT not in data
+        ):  # one whole chunk of whole events: as tokens come. Nothing else needs to be known of it
+            _, before, last = tracker.tail
+            tracker.tail = (before, last, data)
+            tracker.frames += data.count(b"data: ")
+            sink(data)
+        elif state == _CHUNKED:
             assert tracker is not None
             try:
                 whole = tracker.feed(data)
@@ -367,7 +382,7 @@ class Upstream(asyncio.Protocol):
         return body if self.tracker is None else dechunk(body)
 
     def _finish(self, body: bytes) -> None:
-        owner, self.owner, pool = self.owner, None, self.pool
+        owner, self.owner, self.sink, pool = self.owner, None, None, self.pool
         if self._paused:
             self.resume()
         self._state = _IDLE

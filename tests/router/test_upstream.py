@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from narwhal.router.upstream import MAX_HEAD, Pool, Upstream
+from tests.router.wires import Clock, Transport
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -237,3 +238,42 @@ def test_an_aborted_answer_tells_its_owner_nothing() -> None:
 
     asker = ask(Scripted([OK + b"Content-Length: 5\r\n\r\nab"]), aborted)
     assert not asker.done.is_set()
+
+
+def test_an_event_that_comes_alone_goes_to_the_sink_and_all_else_to_the_owner() -> None:
+    asker, sunk = Asker(relay=True), list[bytes]()
+    pool = Pool(Clock(), "127.0.0.1", 1)  # type: ignore[arg-type]
+    up = Upstream(pool)
+    up.transport = Transport()
+    up.begin(REQUEST, asker, again=False)
+    event, error = chunk(b'data: {"a": 1}\n\n'), chunk(b'data: {"error": {}}\n\n')
+    up.data_received(OK + b"transfer-encoding: chunked\r\n\r\n" + event)
+    up.sink = sunk.append
+    for read in (event, event + event, event[:9], event[9:], chunk(b"data: part"), error, event):
+        up.data_received(read)
+    assert sunk == [event, event]
+    assert asker.relayed == event + event + event + event + chunk(b"data: part") + error
+    assert up.tracker is not None
+    assert up.tracker.frames == 8
+    assert up.tracker.tail == (chunk(b"data: part"), error, event)
+    up.data_received(b"0\r\n\r\n")
+    assert asker.done.is_set()
+    assert up.sink is None
+
+
+def test_nothing_goes_to_the_sink_of_an_answer_that_was_given_up() -> None:
+    asker, sunk = Asker(relay=True), list[bytes]()
+    up = Upstream(Pool(Clock(), "127.0.0.1", 1))  # type: ignore[arg-type]
+    up.transport = Transport()
+    up.begin(REQUEST, asker, again=False)
+    event = chunk(b'data: {"a": 1}\n\n')
+    up.data_received(OK + b"transfer-encoding: chunked\r\n\r\n" + event)
+    up.sink = sunk.append
+    up.abort()
+    up.data_received(event)
+    assert sunk == []
+    assert asker.relayed == event
+
+
+def chunk(content: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(content), content)
