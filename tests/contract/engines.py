@@ -44,6 +44,8 @@ class Facts:
     """Longest prompt plus output; the KV cache holds little more."""
     kv_bytes_per_token: int
     most_logprobs: int
+    brief_lease_s: float
+    """Lease of the pair that keeps handoffs for a short time."""
 
 
 @dataclass

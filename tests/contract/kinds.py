@@ -18,9 +18,13 @@ from narwhal.fleet import open_fleet
 from tests.conftest import NOT_INSTALLABLE
 from tests.contract.engines import MODEL, PATIENCE_S, START_PATIENCE_S, Engine, Facts
 
-SIMULATED = Facts("simulated", block_tokens=16, capacity_tokens=2048, kv_bytes_per_token=1000, most_logprobs=300)
+SIMULATED = Facts(
+    "simulated", block_tokens=16, capacity_tokens=2048, kv_bytes_per_token=1000, most_logprobs=300, brief_lease_s=1.5
+)
 MOST_REQUESTS = 16
-VLLM = Facts("vllm", block_tokens=32, capacity_tokens=2048, kv_bytes_per_token=4096, most_logprobs=20)
+VLLM = Facts(
+    "vllm", block_tokens=32, capacity_tokens=2048, kv_bytes_per_token=4096, most_logprobs=20, brief_lease_s=8.0
+)
 
 PROFILE = {
     "apiVersion": "narwhal/v1",
@@ -103,7 +107,7 @@ class Simulated:
         return self._with_lease(30.0)
 
     def brief_pair(self) -> tuple[Engine, Engine]:
-        return self._with_lease(1.5)
+        return self._with_lease(SIMULATED.brief_lease_s)
 
     def _with_lease(self, lease_s: float) -> tuple[Engine, Engine]:
         if lease_s not in self._shared:
@@ -132,7 +136,7 @@ hosts: [{{name: local, engines: 2}}]
 engines:
   runtime: {{kind: venv, package: {package}, path: {environment}, device: cpu}}
   max_model_len: {capacity}
-  kv_lease_s: 8
+  kv_lease_s: {lease_s}
   args: {{block-size: {block}, kv-cache-memory-bytes: {memory}, shutdown-timeout: 60}}
   overrides: {{{overrides}}}
 split: {{prefill: 1, decode: 1}}
@@ -179,6 +183,7 @@ class Vllm:
                 block=VLLM.block_tokens,
                 memory=(VLLM.capacity_tokens + 2 * VLLM.block_tokens) * VLLM.kv_bytes_per_token,
                 overrides=", ".join(overrides),
+                lease_s=VLLM.brief_lease_s,
                 router=first + 4,
                 admin=first + 5,
             )
