@@ -75,8 +75,9 @@ class Door:
         self._admin = admin
         self._rule = rule
 
-    def judge(self, method: bytes, path: str, headers: dict[bytes, bytes], length: int) -> None:
+    def judge(self, connection: Connection, method: bytes, path: str, headers: dict[bytes, bytes], length: int) -> int:
         """Bodies are small here: what is wrong with a request is said when it is whole."""
+        return 0
 
     def refused(self, code: str) -> None:
         """Nobody asks how often."""

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from narwhal.control.admission import Refusal
 from narwhal.fleet.model import Fleet
 from narwhal.router.door import RefusedError, parse
 from narwhal.router.http import Connection
@@ -50,17 +51,25 @@ class Gateway:
         self.max_buffered = max(serving.max_buffered_bytes // self.share, self.max_body)
         self._media_hosts = frozenset(host.lower() for host in serving.media_hosts)
 
-    def judge(self, method: bytes, path: str, headers: dict[bytes, bytes], length: int) -> None:
-        """Refuse a request whose body is not small by its head alone. Raises `BadRequestError`."""
+    def judge(self, connection: Connection, method: bytes, path: str, headers: dict[bytes, bytes], length: int) -> int:
+        """Refuse a request whose body is not small by its head alone, now or later. Raises `BadRequestError`."""
         tenant = self._tenant(path, headers)
         route = ROUTES.get(path)
         if route is None or method != b"POST":
-            return
-        least = 0 if route.light else max(length, 0)
-        refusal = self.shell.foresee(tenant, least, length if length >= 0 else self.max_body)
+            return 0
+        least, most = 0 if route.light else max(length, 0), length if length >= 0 else self.max_body
+        refusal = self.shell.foresee(tenant, least, most)
         if refusal is not None:
-            lines = b"x-request-id: %s\r\n" % self._request_id(headers) + retry_after(refusal.retry_after_s)
-            raise BadRequestError(refusal.status, refusal.message, code=refusal.code, headers=lines)
+            raise self._unread(refusal, headers)
+
+        def told(number: int, refusal: Refusal | None) -> None:
+            connection.judged(number, None if refusal is None else self._unread(refusal, headers))
+
+        return self.shell.ask(tenant, least, most, told)
+
+    def _unread(self, refusal: Refusal, headers: dict[bytes, bytes]) -> BadRequestError:
+        lines = b"x-request-id: %s\r\n" % self._request_id(headers) + retry_after(refusal.retry_after_s)
+        return BadRequestError(refusal.status, refusal.message, code=refusal.code, headers=lines)
 
     def refused(self, code: str) -> None:
         """Count a request that was refused before it was whole."""

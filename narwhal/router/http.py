@@ -6,10 +6,11 @@ served one after the other; reading goes on meanwhile, so that a client that lea
 
 import asyncio
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 import httptools
 
+from narwhal.router.app import App
 from narwhal.router.incoming import Incoming, KnownHead, Serving
 from narwhal.router.replies import error_body, head, retry_after
 from narwhal.router.syntax import ONCE, BadRequestError, check_head, split_target
@@ -35,38 +36,14 @@ LINGER_S = 2.0
 """How long a refused client may go on sending before its connection is closed, so that it can read why."""
 
 
-class App(Protocol):
-    """What a listener serves."""
-
-    max_body: int
-    max_head: int
-    max_buffered: int
-    """Most bytes of bodies that all its connections may hold at a time."""
-    buffered: int
-    """Bytes of bodies that they hold now, from their arrival to the end of the answer."""
-    connections: set["Connection"]
-
-    def handle(self, connection: "Connection", request: Incoming) -> None:
-        """Answer, now or later; exactly one answer a request."""
-
-    def judge(self, method: bytes, path: str, headers: dict[bytes, bytes], length: int) -> None:
-        """Refuse a request whose body is not small, before it is read. `length`: -1 when nobody knows it.
-
-        Raises `BadRequestError`.
-        """
-
-    def refused(self, code: str) -> None:
-        """A request was refused before it was whole."""
-
-
 class Connection(asyncio.Protocol):
     """One client connection."""
 
     __slots__ = (
         "_body", "_broken", "_busy", "_continue", "_head_size", "_headers", "_held", "_http10", "_idle_t", "_in_head",
-        "_known", "_max_head", "_method", "_no_body", "_parser", "_progress", "_read", "_reading", "_refusal",
-        "_sent_t", "_served_size", "_unlike", "_unsent", "_url", "_waiting", "_without_progress", "app", "closing",
-        "http10", "keep_alive", "loop", "serving", "slow", "t0", "transport",
+        "_judging", "_known", "_max_head", "_method", "_no_body", "_parser", "_progress", "_read", "_reading",
+        "_refusal", "_sent_t", "_served_size", "_unlike", "_unsent", "_url", "_waiting", "_without_progress", "app",
+        "closing", "http10", "keep_alive", "loop", "serving", "slow", "t0", "transport",
     )  # fmt: skip
 
     def __init__(self, app: App, loop: asyncio.AbstractEventLoop) -> None:
@@ -89,6 +66,8 @@ class Connection(asyncio.Protocol):
         """What is answered after the requests that came before the broken one."""
         self._in_head = False
         self._continue = False
+        self._judging = 0
+        """Number by which `judged` is called for the present request; 0: it is not, or not any more."""
         self._no_body = False
         self._progress = False
         """Whether the present read ended a head, held a part of a body, or ended a request."""
@@ -237,7 +216,7 @@ class Connection(asyncio.Protocol):
         length = check_head(method, version, headers, self.app.max_body)
         self._method, self._http10 = method, version == "1.0"
         if length > SMALL_BODY or length < 0 or b"expect" in headers:
-            self.app.judge(method, split_target(self._url)[0], headers, length)
+            self._judging = self.app.judge(self, method, split_target(self._url)[0], headers, length)
             self._check_room(length)
         if b"expect" in headers:
             self._continue = version == "1.1"
@@ -245,9 +224,19 @@ class Connection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Ask for the body that a client holds back, once the answers before it are out."""
-        if self._continue and not self._busy and self.transport is not None:
+        if self._continue and not self._busy and not self._judging and self.transport is not None:
             self._continue = False
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def judged(self, number: int, refusal: BadRequestError | None) -> None:
+        """What came of a request by its head; nothing follows for one that is whole by now, and judged as such."""
+        if number != self._judging or self._broken or self.transport is None:
+            return
+        self._judging = 0
+        if refusal is not None:
+            self._refuse(refusal)
+        else:
+            self._go_on()
 
     def on_body(self, data: bytes) -> None:
         """A part of the body."""
@@ -290,6 +279,7 @@ class Connection(asyncio.Protocol):
         self._body = b""
         self.t0 = 0.0
         self._continue = False
+        self._judging = 0
         self._broken = not request.keep_alive
         if self._busy:
             if len(self._waiting) >= MAX_PIPELINED:

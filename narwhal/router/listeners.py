@@ -14,9 +14,10 @@ from narwhal.fleet.model import Tls
 from narwhal.fleet.places import admin_socket
 from narwhal.fleet.secrets import SecretError
 from narwhal.router.admin import Admin, Door
+from narwhal.router.app import App
 from narwhal.router.callers import TcpRule, UnixRule
 from narwhal.router.errors import ServeError
-from narwhal.router.http import App, Connection
+from narwhal.router.http import Connection
 from narwhal.router.sockets import BACKLOG, Make, Secured, Server, TlsServer, bind_tcp, group_id, listen_unix
 from narwhal.router.tls import Certificate, CertificateError
 from narwhal.router.tokens import Tokens

@@ -26,6 +26,8 @@ SWEEP_S = 0.05
 """How often deadlines are looked at; they come late by at most twice this."""
 TOKENS_S = 0.25
 """How often tokens are reported to control and stalled streams are looked for."""
+Told = Callable[[int, Refusal | None], None]
+"""Given the number of a question and its answer."""
 STOPPING = Refusal("stopping", "the router is stopping", 1.0, 503)
 
 
@@ -165,7 +167,14 @@ class Requests(ABC):
         """
         if self.refusing is not None:
             return self.refusing
-        return self.foresee_tokens(tenant, int(least_bytes * self._tokens_per_byte / 4), most_bytes)
+        return self.foresee_tokens(tenant, self._least_tokens(least_bytes), most_bytes)
+
+    def ask(self, tenant: str, least_bytes: int, most_bytes: int, told: Told) -> int:
+        """Ask control for the same, where it is in another process: the number that `told` is given; 0: it is not."""
+        return 0
+
+    def _least_tokens(self, size: int) -> int:
+        return int(size * self._tokens_per_byte / 4)
 
     def learn_prompt(self, parsed: Parsed, prompt_tokens: int) -> None:
         """Correct the estimate of tokens for each byte of JSON with a prompt whose length is known now."""

@@ -159,7 +159,7 @@ class Strict(App):
 
     max_body = 200_000
 
-    def judge(self, method: bytes, path: str, headers: dict[bytes, bytes], length: int) -> None:
+    def judge(self, connection: Connection, method: bytes, path: str, headers: dict[bytes, bytes], length: int) -> int:
         raise BadRequestError(403, "no", code="no", headers=b"x-why: no\r\n")
 
     def handle(self, connection: Connection, request: Any) -> None:
@@ -187,6 +187,48 @@ def test_the_refusal_comes_after_the_answers_that_are_due() -> None:
     for action in clock.later:
         action()
     assert transport.closed
+
+
+class Later(App):
+    """Judges every body that is not small later."""
+
+    max_body = 200_000
+
+    def judge(self, connection: Connection, method: bytes, path: str, headers: dict[bytes, bytes], length: int) -> int:
+        return length
+
+
+REFUSAL = BadRequestError(429, "no", code="no")
+
+
+def test_a_later_judgement_holds_back_continue_and_ends_what_is_still_coming() -> None:
+    transport, app = Transport(), Later()
+    connection = Connection(app, Clock())  # type: ignore[arg-type]
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection.data_received(head(100_000, expect=True))
+    assert transport.written == b""
+    connection.judged(1, REFUSAL)  # of another request
+    connection.judged(100_000, None)
+    assert transport.written == b"HTTP/1.1 100 Continue\r\n\r\n"
+    connection.data_received(b"x" * 100_000)
+    connection.judged(100_000, REFUSAL)  # it is whole, and was let in
+    assert transport.written.count(b"HTTP/1.1 ") == 2
+    connection.data_received(head(110_000) + b"x" * 50_000)
+    connection.judged(110_000, REFUSAL)
+    connection.data_received(b"x" * 60_000)
+    assert [answer[:3] for answer in transport.written.split(b"HTTP/1.1 ")[1:]] == [b"100", b"200", b"429"]
+    assert app.codes == ["no"]
+    assert app.buffered == 0
+
+
+def test_a_judgement_of_a_client_that_has_left_is_nobody_s() -> None:
+    transport, app = Transport(), Later()
+    connection = Connection(app, Clock())  # type: ignore[arg-type]
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection.data_received(head(100_000) + b"x" * 50_000)
+    connection.connection_lost(None)
+    connection.judged(100_000, REFUSAL)
+    assert (app.buffered, app.codes) == (0, [])
 
 
 @pytest.mark.parametrize("end", ["answer", "leave", "refuse", "leave while it comes"])

@@ -74,8 +74,9 @@ class App:
         self.buffered = 0
         self.codes: list[str] = []
 
-    def judge(self, method: bytes, path: str, headers: dict[bytes, bytes], length: int) -> None:
+    def judge(self, connection: Connection, method: bytes, path: str, headers: dict[bytes, bytes], length: int) -> int:
         """Lets every body come."""
+        return 0
 
     def refused(self, code: str) -> None:
         self.codes.append(code)

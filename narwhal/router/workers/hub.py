@@ -84,6 +84,7 @@ class Hub(Shell):
         self._on: dict[type, Callable[[Worker, int, Any], None]] = {
             wire.Arrived: self._arrived,
             wire.Listening: self._listens,
+            wire.Question: self._asked,
             wire.Report: self._add,
             e.PrefillFinished: self._of_a_leg,
             e.FirstToken: self._of_a_leg,
@@ -197,15 +198,28 @@ class Hub(Shell):
         if not self.settings.tenants or self.control.pool.accounts[event.tenant].max_concurrency is None:
             self.feed(event)
             return
-        # A client that has its answer may ask again at another worker. The end of its first request was sent before
-        # the answer was, so it is read at the latest when all sockets have been looked at once more.
         self._late[event.request] = event
-        self.loop.call_soon(self.loop.call_soon, self._let_in, event.request)
+        self._after_others(self._let_in, event.request)
+
+    def _after_others(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Do something once all is known that happened before.
+
+        A client that has its answer may ask again at another worker. The end of its first request was sent before the
+        answer was, so it is read at the latest when all sockets have been looked at once more.
+        """
+        self.loop.call_soon(self.loop.call_soon, action, *arguments)
 
     def _let_in(self, number: int) -> None:
         event = self._late.pop(number, None)
         if event is not None:
             self.feed(event)
+
+    def _asked(self, worker: Worker, seen: int, question: wire.Question) -> None:
+        self._after_others(self._judge, worker, question)
+
+    def _judge(self, worker: Worker, question: wire.Question) -> None:
+        refusal = self.foresee_tokens(question.tenant, question.least, question.most)
+        worker.link.put(wire.Judgement(question.number, refusal))
 
     def _of_a_leg(self, worker: Worker, seen: int, event: Any) -> None:
         """Something happened to a leg; it means nothing once control has said something else for its request."""

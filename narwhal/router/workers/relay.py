@@ -25,7 +25,7 @@ from narwhal.router.journal import RotatingFile
 from narwhal.router.metrics import LAG_BOUNDS, Histogram, Metrics
 from narwhal.router.process import CERTIFICATES_S, HOUSEKEEPING_S, Part, calm_collector
 from narwhal.router.reach import Reach, engine_reach
-from narwhal.router.requests import Requests
+from narwhal.router.requests import Requests, Told
 from narwhal.router.rows import RequestRow
 from narwhal.router.sockets import TlsServer
 from narwhal.router.tenants import Keys, read_keys
@@ -69,10 +69,14 @@ class Relay(Requests):
         self._limited: frozenset[str] = frozenset()
         """Tenants that have limits."""
         self._told_to_leave = False
+        self._asked = 0
+        self._questions: dict[int, Told] = {}
+        """Those that control has not answered."""
         for kind in (c.Wait, c.StartPrefill, c.StartDecode, c.StartWhole):
             self._do[kind] = self._unless_visible(self._do[kind])
         self._do[wire.Welcome] = self._welcome
         self._do[wire.FleetInForce] = self._use
+        self._do[wire.Judgement] = self._judged
         self._do[wire.EngineReachable] = lambda k: self.connect(k.engine, k.url, self._reach)
         self._do[wire.EngineGone] = lambda k: self.disconnect(k.engine)
         self._do[wire.Readiness] = self._be_ready
@@ -110,8 +114,21 @@ class Relay(Requests):
             self.link.flush()
 
     def foresee_tokens(self, tenant: str, least: int, most: int) -> Refusal | None:
-        """Control alone knows, and is asked once the request is whole."""
+        """Control alone knows: see `ask`."""
         return None
+
+    def ask(self, tenant: str, least_bytes: int, most_bytes: int, told: Told) -> int:
+        """Ask control for the refusal that a request meets whatever it says; the number that `told` is given."""
+        if not self.link.open:
+            return 0
+        self._asked += 1
+        self._questions[self._asked] = told
+        question = wire.Question(self._asked, tenant, self._least_tokens(least_bytes), most_bytes)
+        self.link.put((self.link.seen, question))
+        return self._asked
+
+    def _judged(self, answer: wire.Judgement) -> None:
+        self._questions.pop(answer.number)(answer.number, answer.refusal)
 
     def unready(self) -> str:
         """Why nothing can be served; empty when it can."""
@@ -206,6 +223,8 @@ class Relay(Requests):
         if not self.leave.is_set():
             self.refusing, self._reason = NO_CONTROL, NO_CONTROL.code
             log.error("worker: the process that decides is gone; %d streams may finish", len(self.streams))
+        for number in list(self._questions):
+            self._judged(wire.Judgement(number, NO_CONTROL))
         for exchange in list(self.exchanges.values()):
             if exchange.leg == "prefill" or exchange.up is None:
                 self._give_up(exchange)

@@ -12,6 +12,7 @@ import msgspec
 
 from narwhal.control import commands as c
 from narwhal.control import events as e
+from narwhal.control.admission import Refusal
 from narwhal.router.rows import RequestRow
 
 LENGTH_BYTES = 4
@@ -31,6 +32,15 @@ class Arrived(Message, frozen=True, tag=True):
     id: str
     route: str
     stream: bool
+
+
+class Question(Message, frozen=True, tag=True):
+    """Would a tenant's request be refused whatever it says, if its prompt has `least` to `most` tokens?"""
+
+    number: int
+    tenant: str
+    least: int
+    most: int
 
 
 class Listening(Message, frozen=True, tag=True):
@@ -63,6 +73,7 @@ FromRelay = (
     | e.RequestCancelled
     | e.DeadlinePassed
     | RequestRow
+    | Question
     | Listening
     | Report
 )
@@ -83,6 +94,13 @@ class FleetInForce(Message, frozen=True, tag=True):
     document: str
     urls: list[str]
     """Of all its engines."""
+
+
+class Judgement(Message, frozen=True, tag=True):
+    """The answer to a question."""
+
+    number: int
+    refusal: Refusal | None
 
 
 class EngineReachable(Message, frozen=True, tag=True):
@@ -123,6 +141,7 @@ ToRelay = (
     | c.Abort
     | Welcome
     | FleetInForce
+    | Judgement
     | EngineReachable
     | EngineGone
     | Readiness
