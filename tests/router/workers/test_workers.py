@@ -157,6 +157,25 @@ def test_a_tenant_s_limit_holds_over_all_workers(tmp_path: Path, engines: list[F
         eventually(lambda: denied() in router.send("GET", "/metrics", admin=True)[2], "what a worker counts")
 
 
+def test_large_bodies_are_judged_by_their_head(tmp_path: Path, engines: list[FakeEngine]) -> None:
+    serving = "admission: predictive, shutdown_s: 5"
+    with routing(tmp_path, engines, workers=WORKERS, serving=serving) as router:
+        head = (
+            "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{}\r\n"
+        )
+        sock = router.connect()
+        sock.sendall(head.format(32_000_000, "").encode())
+        answer = read_all(sock)
+        assert answer.startswith(b"HTTP/1.1 429 ")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "prompt"
+        sock = router.connect()
+        body = json.dumps({**BODY, "user": "x" * 70_000}).encode()
+        sock.sendall(head.format(len(body), "Expect: 100-continue\r\n").encode())
+        assert read_until(sock, b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        sock.sendall(body)
+        assert read_until(sock, b"}}").startswith(b"HTTP/1.1 200 ")
+
+
 def test_a_worker_that_is_killed_takes_its_own_connections_alone(tmp_path: Path, engines: list[FakeEngine]) -> None:
     held = Held(engines[1])
     with routing(tmp_path, engines, workers=WORKERS) as router:
