@@ -29,6 +29,8 @@ class Members:
         self._measured = False
         self._learned: dict[str, Curves] = {}
         """Curves measured for the contract that an engine runs with."""
+        self._rooms: dict[str, int] = {}
+        """KV capacity that an engine tells, in tokens."""
         self.specs: dict[str, EngineSpec] = {}
         self._fleet: Fleet | None = None
         self._told: dict[str, _Facts] = {}
@@ -82,11 +84,16 @@ class Members:
         """Connections to an engine."""
         return self._shell.pools[engine]
 
-    def learn(self, engine: str, profile: Profile | None) -> None:
-        """Take an engine to be as fast as the profile of its contract says; None: it has none, so as the prior says."""
+    def learn(self, engine: str, profile: Profile | None, kv_capacity_tokens: int | None = None) -> None:
+        """Take an engine to be as fast as the profile of its contract says.
+
+        None: it has none, so as the prior says, with the KV capacity that it tells itself.
+        """
         spec = self.specs.get(engine)
         if spec is None or self._fleet is None:
             return
+        if kv_capacity_tokens is not None:
+            self._rooms[engine] = kv_capacity_tokens
         if profile is None:
             self._learned.pop(engine, None)
         else:
@@ -97,7 +104,10 @@ class Members:
         assert self._curves is not None
         learned = self._learned.get(engine.id)
         measured = self._measured or learned is not None
-        return _Facts(learned or self._curves, measured, engine.pin, engine.shared_device or "")
+        prior = self._curves
+        if not measured and engine.id in self._rooms:
+            prior = msgspec.structs.replace(prior, kv_capacity_tokens=self._rooms[engine.id])
+        return _Facts(learned or prior, measured, engine.pin, engine.shared_device or "")
 
     def _left(self, engine: str) -> None:
         """Control let an engine go: nothing runs on it any more."""
@@ -105,6 +115,7 @@ class Members:
         self._shell.disconnect(engine)
         del self.urls[engine], self._told[engine], self.specs[engine]
         self._learned.pop(engine, None)
+        self._rooms.pop(engine, None)
         returning = self._returning.pop(engine, None)
         if returning is not None:
             self.join(returning)

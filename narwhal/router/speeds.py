@@ -33,7 +33,7 @@ class Speeds:
                 log.warning("%s has no contract: %s", engine, error)
             members.learn(engine, None)
             return
-        members.learn(engine, self._stored(engine, facts.contract))
+        members.learn(engine, self._stored(engine, facts.contract), facts.kv_capacity_tokens)
 
     def _stored(self, engine: str, contract: str) -> Profile | None:
         try:

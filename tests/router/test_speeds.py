@@ -110,6 +110,7 @@ def test_another_version_makes_the_profile_stale(
     event = look(*joined, tmp_path, expanded)
     assert not event.measured
     assert event.curves.b_s == Curves.from_profile(load_profile("demo")).b_s
+    assert event.curves.kv_capacity_tokens == 16_000, "its own cache is known without a profile"
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, b"{}"), (200, b"nonsense"), (200, b'{"version": 3}')])
@@ -134,5 +135,7 @@ def test_a_broken_profile_is_named_and_not_used(
     contract = store(expanded, tmp_path)
     (tmp_path / f"{contract}.json").write_text("{")
     answer(monkeypatch)
-    assert isinstance(look(*joined, tmp_path, expanded), EngineJoined)
+    event = look(*joined, tmp_path, expanded)
+    assert not event.measured
+    assert event.curves.b_s == Curves.from_profile(load_profile("demo")).b_s
     assert "goes by the prior" in caplog.text
