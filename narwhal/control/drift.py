@@ -15,7 +15,9 @@ WEIGHT = 0.5
 FRESH_S = 30.0
 """How long a measurement stands."""
 STANDSTILL_LOOKS = 4
-"""Looks without a token from an engine that has streams, before it is asked for one."""
+"""Looks without a token from an engine that has work, before it is asked for one."""
+STANDSTILL_FACTOR = 4.0
+"""How many times a prompt's predicted time it may take besides."""
 
 
 class Drift:
@@ -67,14 +69,23 @@ class Drift:
         return [changed(engine, t, "probation", f"slow: {said}")]
 
     def stands_still(self, event: EngineObserved, engine: Engine) -> bool:
-        """Whether an engine with streams of ours has made no token for several looks, though it answers them."""
-        vitals = engine.vitals
+        """Whether an engine with work of ours has made no token for several looks, though it answers them.
+
+        One that prefills makes none for long: only where its speed is known, and it needs several times as long.
+        """
+        vitals, patience_s = engine.vitals, STANDSTILL_LOOKS * self.settings.recovery.probe_interval_s
         if event.tokens < 0:
             return False
-        if event.tokens != vitals.tokens or not engine.streams or engine.prefills or not event.running:
+        if event.tokens != vitals.tokens or not event.running or not (engine.streams or engine.prefills):
             vitals.tokens, vitals.tokens_t = event.tokens, event.t
             return False
-        return event.t - vitals.tokens_t >= STANDSTILL_LOOKS * self.settings.recovery.probe_interval_s
+        if event.t - vitals.tokens_t < patience_s:
+            return False
+        if not engine.prefills:
+            return True
+        sent_t, cost_s, _ = next(iter(engine.prefills.values()))
+        began_t = max(sent_t, engine.last_prefill_t)
+        return engine.knows_prefill and event.t - began_t > patience_s + STANDSTILL_FACTOR * cost_s
 
 
 def _fresh(engine: Engine, t: float) -> bool:

@@ -92,7 +92,7 @@ class Tries:
         body: Json = {
             "model": self._fleet.model.name,
             "prompt": prompt,
-            "max_tokens": compared.tokens if compared else 1,
+            "max_tokens": compared.tokens if compared else 2,  # the second shows that it decodes
             "temperature": 0,
             "ignore_eos": True,
         }

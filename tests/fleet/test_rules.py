@@ -80,6 +80,7 @@ MISTAKES = {
     "NW062": ("    short_window_s: 3", "    short_window_s: 0.5", "1\n    short"),
     "NW070": ("{name: scrape, scope", "{name: ops, scope", "ops, scope: read"),
     "NW071": ("{env: SCRAPE}", "{file: /keys/ops}", "{file: /keys/ops}}\n  front"),
+    "NW073": ("profiles: {", "recovery:\n  drift: {eject_at: 1.25}\nprofiles: {", "1.25"),
     "NW063": ("    overflow: false", "    overflow: true", "true\nprofiles"),
 }
 """One mistake for each rule."""
