@@ -83,6 +83,7 @@ def simulate(
             engines=engines,
             split=split,
             admission=admission,
+            prior=prior,
         )
     with _problems():
         if plot is not None:

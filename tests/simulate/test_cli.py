@@ -103,3 +103,19 @@ def test_a_recording_that_is_not_there_is_named(capsys: pytest.CaptureFixture[st
         "replay",
         "nowhere.jsonl: cannot read it: No such file or directory",
     )
+
+
+def test_a_fleet_without_profiles_keeps_its_roles(capsys: pytest.CaptureFixture[str]) -> None:
+    mix = ["--mix", "turning:code,reas:20", "--rate", "8", "--policy", "reactive", "--format", "json"]
+    moves = []
+    for more in ([], ["--prior", "demo"]):
+        code, out, _ = call(capsys, *mix, *more)
+        assert code == 0
+        moves.append(json.loads(out)["data"]["policies"]["reactive"]["moves"])
+    assert moves[0] > 0
+    assert moves[1] == 0
+
+
+def test_a_prior_says_nothing_to_a_recording(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["simulate", "--replay", "nowhere", "--prior", "demo"]) == 2
+    assert "--prior has no effect" in capsys.readouterr().err
