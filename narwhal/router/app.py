@@ -16,7 +16,7 @@ class App(Protocol):
     max_buffered: int
     """Most bytes of bodies that all its connections may hold at a time."""
     buffered: int
-    """Bytes of bodies that they hold now, from their arrival to the end of the answer."""
+    """Bytes of bodies that they hold now, from their arrival to a stream's first token or the end of the answer."""
     connections: set["Connection"]
 
     def handle(self, connection: "Connection", request: Incoming) -> None:

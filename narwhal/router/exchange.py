@@ -161,8 +161,16 @@ class Exchange(msgspec.Struct, eq=False):
             return
         self._open_stream(self.held + data)
         self.held = b""
+        if self.delivered is None:
+            self._forget_body()
         self.first_t = self.shell.now()
         self.shell.first_token(self)
+
+    def _forget_body(self) -> None:
+        """No other engine will be asked: a stream that goes on for minutes need not keep its prompt."""
+        self.parsed.body = {}
+        if self.connection is not None:
+            self.connection.forget_body()
 
     def _open_stream(self, data: bytes) -> None:
         connection = self.connection

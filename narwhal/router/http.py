@@ -80,18 +80,15 @@ class Connection(asyncio.Protocol):
         """When the client last read, as far as `check_time` saw, and the bytes that it had still to read then."""
         self._max_head = app.max_head
         self._headers: dict[bytes, bytes] = {}
-        self._method, self._url = b"", b""
-        self._http10 = False
+        self._method, self._url, self._http10 = b"", b"", False
         self._body: bytes | bytearray = b""
         self._held = 0
         """Bytes of bodies that this connection holds, as the app counts them."""
         self._served_size = 0
         """Those of them that are the body of the request which is being served."""
         self._known: KnownHead | None = None
-        """The head of the last request that came in one read."""
-        self._unlike = 0
-        """Reads in a row that did not begin with it."""
-        self._read = b""
+        self._unlike, self._read = 0, b""
+        """Reads in a row that did not begin with the known head; the present one, while its head may become that."""
 
     # Transport
 
@@ -266,6 +263,11 @@ class Connection(asyncio.Protocol):
         self.app.buffered -= size
         self._held -= size
 
+    def forget_body(self) -> None:
+        """The body of the request that is being served is needed no more."""
+        self._release(self._served_size)
+        self._served_size = 0
+
     def on_message_complete(self) -> None:
         """A request is whole: serve it, or let it wait for the one before."""
         self._progress = True
@@ -329,8 +331,7 @@ class Connection(asyncio.Protocol):
         self._busy = False
         if self.transport is None:
             return
-        self._release(self._served_size)
-        self._served_size = 0
+        self.forget_body()
         if not self.keep_alive or self.closing:
             self.transport.close()
             return

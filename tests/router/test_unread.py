@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,20 @@ import pytest
 from narwhal.router.http import LINGER_S, SMALL_BODY, Connection
 from narwhal.router.syntax import BadRequestError
 from narwhal.router.tenants import new_key
-from tests.router.harness import FakeEngine, Router, eventually, post, read_all, read_until, routing
+from tests.router.harness import (
+    END,
+    STREAM_HEAD,
+    Asked,
+    FakeEngine,
+    Router,
+    eventually,
+    post,
+    read_all,
+    read_until,
+    routing,
+    token,
+    tokens,
+)
 from tests.router.test_tenants import written
 from tests.router.wires import App, Clock, Transport
 
@@ -145,6 +159,27 @@ def test_many_slow_uploads_hold_no_more_than_they_may(tmp_path: Path, prefill: F
         eventually(lambda: router.send("POST", "/v1/completions", body)[0] == 200, "room")
         for _ in range(6):  # what was answered is held no more
             assert router.send("POST", "/v1/completions", body)[0] == 200
+
+
+def test_a_stream_that_has_begun_keeps_no_body(tmp_path: Path, prefill: FakeEngine, decode: FakeEngine) -> None:
+    go_on = threading.Event()
+
+    def one_token(asked: Asked, sock: socket.socket) -> None:
+        if not asked.body.get("stream"):
+            tokens(asked, sock)
+            return
+        sock.sendall(STREAM_HEAD + token(" t"))
+        assert go_on.wait(60)
+        sock.sendall(END)
+
+    decode.leg_2 = one_token
+    body = {"prompt": "x" * (ROOM * 7 // 10), "max_tokens": 2}
+    with routing(tmp_path, [prefill, decode], serving=SERVING) as router, router.connect() as sock:
+        sock.sendall(post({**body, "stream": True}))
+        assert b" t" in read_until(sock, token(" t"))
+        assert router.send("POST", "/v1/completions", body)[0] == 200, "there is room"
+        go_on.set()
+        assert read_until(sock, END).endswith(END)
 
 
 def _what_came(sock: socket.socket) -> bytes:

@@ -48,8 +48,8 @@ class Serving(Model):
     max_body_bytes: Annotated[int, Field(ge=1024)] = 33554432
     """Largest request body, in bytes."""
     max_buffered_bytes: Annotated[int, Field(ge=1024)] = 268435456
-    """Most bytes of request bodies that the router holds at a time, from their arrival to the end of their answers;
-    beyond that a new body is refused."""
+    """Most bytes of request bodies that the router holds at a time, from their arrival to the end of their answers, or
+    the first token of a stream without `continuation`; beyond that a new body is refused."""
     max_header_bytes: Annotated[int, Field(ge=1024)] = 65536
     """Largest request head, in bytes."""
     continuation: bool = False
