@@ -16,6 +16,8 @@ class Orders:
         self.hurry = asyncio.Event()
         """Set by the second order to stop."""
         self.reload: Callable[[], None] = _nothing
+        self.pid = os.getpid()
+        """The process that takes signals."""
 
     def end(self) -> None:
         """Stop; when told already, hurry."""

@@ -105,7 +105,7 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     calm_collector()
     if await clients.ready(orders.stop):
         _watchdog(shell, orders)
-        _say_serving(expanded)
+        _say_serving(expanded, orders.pid)
         orders.tell("READY=1")
         orders.reload = lambda: _reload(reloader, orders)
     await orders.stop.wait()
@@ -141,12 +141,12 @@ def _use_measured_profiles(expanded: Expanded, members: Members, probes: Probes)
     probes.on_life = lambda engine, page: speeds.look(engine, page, fleet, probes.timeout_s)
 
 
-def _say_serving(expanded: Expanded) -> None:
+def _say_serving(expanded: Expanded, pid: int) -> None:
     """Ports, not addresses: a log leaves the house more often than a fleet file."""
     router, engines = expanded.routers[0], len(expanded.engines)
     log.info(
         "serving %s: clients on port %d, operators on port %d, %d engines, pid %d",
-        *(expanded.fleet.metadata.name, router.port, router.admin_port, engines, os.getpid()),
+        *(expanded.fleet.metadata.name, router.port, router.admin_port, engines, pid),
     )
 
 

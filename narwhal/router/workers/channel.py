@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 from collections.abc import Callable
 
@@ -23,6 +24,7 @@ class Channel(Orders):
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
         super().__init__()
         self.attach: Attach
+        self.pid = os.getppid()
         self._loop = loop
         self._sock = sock
         sock.setblocking(False)

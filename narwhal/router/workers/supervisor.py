@@ -28,7 +28,7 @@ from narwhal.router.listeners import bind
 from narwhal.router.members import fleet_profile
 from narwhal.router.metrics import Metrics
 from narwhal.router.orders import notify
-from narwhal.router.process import Part, run
+from narwhal.router.process import Part, calm_collector, run
 from narwhal.router.shell import Shell
 from narwhal.router.tenants import Keys
 from narwhal.router.workers.channel import FAILED, MOST_BYTES, RELOAD, STOP, Channel, send_worker
@@ -80,6 +80,7 @@ class Supervisor:
         """Serve until SIGTERM or SIGINT. Raises `ServeError` when it cannot, or no longer."""
         router = self._part.expanded.routers[0]
         bind(router.bind, router.port, "routers", shared=False).close()  # another router's port would be shared with it
+        calm_collector()  # what it has is shared with all that it forks, as long as nobody writes to it
         with _caught_signals() as wake:
             self._selector.register(wake, selectors.EVENT_READ)
             self._begin()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import threading
@@ -125,6 +126,7 @@ def test_requests_on_all_workers_are_served_and_counted_once(tmp_path: Path, eng
         assert (state["counts"]["offered"], state["counts"]["served"]) == (60, 60)
         assert residents(router) == [0, 0]
         assert sum(worker["requests"] for worker in state["workers"]) == 0
+        assert re.search(rf"serving lab: .*, pid {router.process.pid}$", router.log.read_text(), re.MULTILINE)
         page = router.send("GET", "/metrics", admin=True)[2].decode()
         assert "narwhal_workers 2.0" in page
         assert 'narwhal_requests_ended_total{code="",outcome="served"} 60.0' in page
@@ -218,6 +220,8 @@ def test_without_control_streams_finish_and_others_come_again(tmp_path: Path, en
         before = set(workers(router))
         control = control_of(router)
         eventually(lambda: router.state()["uptime_s"] > 10.5, "a control that is started again")
+        fleet = tmp_path / "fleet.yaml"
+        fleet.write_text(fleet.read_text().replace("workers: 2", "workers: 3"))
         control.suspend()  # so that no other is started before the new request
         kept.sendall(post(BODY))
         control.kill()
@@ -227,6 +231,7 @@ def test_without_control_streams_finish_and_others_come_again(tmp_path: Path, en
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "no_control"
         eventually(router.ready, "another control")
         eventually(lambda: all(e["state"] == "live" for e in router.state()["engines"]), "its engines")
+        assert len(workers(router)) == 3, "the file as it is now"
         assert not before & set(workers(router))
         assert router.send("POST", "/v1/completions", BODY)[0] == 200
         held.let_go.set()
