@@ -12,6 +12,7 @@ from narwhal.cli.output import STATUSES, Problem, Result, show
 _EXAMPLES = """examples:
   narwhal-serve --fleet fleet.yaml
   narwhal-serve --fleet /etc/narwhal/fleet.yaml --state-dir /var/lib/narwhal
+  narwhal-serve --fleet /etc/narwhal/fleet.yaml --standby
 
 SIGTERM or Ctrl-C stops it: nothing new is accepted, running requests finish for serving.shutdown_s seconds;
 a second signal ends them. SIGHUP reads the fleet file again, as narwhal reload does. Exit codes: 0 stopped,
@@ -36,6 +37,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--fleet", required=True, metavar="FILE", help="the fleet file")
     parser.add_argument("--state-dir", metavar="DIR", help="where the journal is kept (default: by systemd, else XDG)")
+    parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="be the standby (routers.standby): follow, and take over when the other ends",
+    )
     parser.add_argument("--version", action="version", version=f"narwhal-serve {narwhal.__version__}")
     return parser
 
@@ -43,17 +49,18 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> None:
     """The `narwhal-serve` executable."""
     arguments = _parser().parse_args(argv)
-    sys.exit(_serve(arguments.fleet, arguments.state_dir))
+    sys.exit(_serve(arguments.fleet, arguments.state_dir, standby=arguments.standby))
 
 
-def _serve(fleet: str, state_dir: str | None) -> int:
+def _serve(fleet: str, state_dir: str | None, *, standby: bool) -> int:
     from narwhal.fleet import FleetError, ProfileError, SourceError, open_fleet
     from narwhal.fleet.places import default_state_dir
     from narwhal.router import ServeError, serve
 
     try:
         file = Path(fleet)
-        serve(open_fleet(file), state_dir=Path(state_dir) if state_dir else default_state_dir(os.environ), file=file)
+        folder = Path(state_dir) if state_dir else default_state_dir(os.environ)
+        serve(open_fleet(file), state_dir=folder, file=file, standby=standby)
     except FleetError as error:
         problems = [Problem(f.id, f.message, f.file, f.line, f.column, f.field, f.hint) for f in error.findings]
         return _fail("unusable", *problems)

@@ -21,6 +21,7 @@ from narwhal.control.events import (
     EngineUp,
     FirstToken,
     HoldSet,
+    LeaseChanged,
     LegFailed,
     MoveFailed,
     MoveRequested,
@@ -82,6 +83,7 @@ class Control:
             EngineDown: lambda event: self._standing(event.t, health.down(event)),
             DrainSet: lambda event: self._standing(event.t, health.drain(event)),
             HoldSet: lambda event: self._after_roles(event.t, roles.set_hold(event.t, event.on, event.reason)),
+            LeaseChanged: self._lease_changed,
             MoveRequested: lambda e: self._after_roles(e.t, roles.request_move(e.t, e.engine, e.role)),
             SwapRequested: lambda e: self._after_roles(e.t, roles.request_swap(e.t, e.a, e.b)),
             RoleMoved: lambda e: self._after_roles(e.t, roles.moved(e.t, e.engine, e.role, e.epoch)),
@@ -184,6 +186,10 @@ class Control:
         self.demand.retune(event.t)
         self.roles.retune(event.t, before)
         return self._after_roles(event.t, [])
+
+    def _lease_changed(self, event: LeaseChanged) -> list[AnyCommand]:
+        self.pool.frozen = not event.proven
+        return []
 
     def _after_roles(self, t: float, commands: list[AnyCommand]) -> list[AnyCommand]:
         """Roles may have changed: prompts that wait are placed again."""

@@ -207,7 +207,7 @@ class Demand:
         self._t = NEVER
         self._entered = History(max(FLOW_S, settings.controller.reactive.window_s))
         self._left = History(FLOW_S)
-        self._brief: list[tuple[float, float, float]] = []
+        self._brief_by_t: list[tuple[float, float, float]] = []
         """Heap of (entered_t, occupancy then, occupancy at the end) of streams that came and went in `FLOW_S`."""
         self._brief_entered = 0.0
         self._brief_left = 0.0
@@ -247,7 +247,7 @@ class Demand:
         if entered_t > t - FLOW_S:
             entered = occupancy if entered is None else entered
             self.decode.add(t, -entered)
-            heappush(self._brief, (entered_t, entered, occupancy))
+            heappush(self._brief_by_t, (entered_t, entered, occupancy))
             self._brief_entered += entered
             self._brief_left += occupancy
         self._forget_brief(t)
@@ -296,7 +296,7 @@ class Demand:
         return sums.total / sums.events if sums.events else 0.0
 
     def _forget_brief(self, t: float) -> None:
-        brief, since_t = self._brief, t - FLOW_S
+        brief, since_t = self._brief_by_t, t - FLOW_S
         while brief and brief[0][0] <= since_t:
             _, entered, left = heappop(brief)
             self._brief_entered -= entered

@@ -277,6 +277,12 @@ class MoveFailed(Event, frozen=True, tag=True):
     reason: str
 
 
+class LeaseChanged(Event, frozen=True, tag=True):
+    """The router's lease is proven, or is not any more: then roles, pins, holds and admitted generations are frozen."""
+
+    proven: bool
+
+
 AnyEvent = (
     EngineJoined
     | EngineRetired
@@ -304,4 +310,5 @@ AnyEvent = (
     | SwapRequested
     | RoleMoved
     | MoveFailed
+    | LeaseChanged
 )

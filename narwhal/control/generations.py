@@ -54,7 +54,7 @@ class Generations:
     def started(self, t: float, engine: Engine) -> list[AnyCommand]:
         """Another process answers: it has no work until it is readmitted, and what was seen of the former is void."""
         window_s = self.settings.recovery.restarts.window_s
-        engine.vitals.starts = [at for at in engine.vitals.starts if t - at < window_s] + [t]
+        engine.vitals.starts_t = [at for at in engine.vitals.starts_t if t - at < window_s] + [t]
         engine.vitals.healthy = 0
         engine.vitals.drift, engine.vitals.drift_over_t, engine.vitals.tokens, engine.vitals.late = (
             *(1.0, float("-inf")),
@@ -69,6 +69,8 @@ class Generations:
     def look(self, t: float, engine: Engine) -> list[AnyCommand]:
         """A healthy look at an engine that is out."""
         engine.vitals.healthy += 1
+        if self.pool.frozen and engine.generation != engine.vitals.admitted:
+            return []  # the role map says which lives may have work, and it cannot be written now
         way = self.under_way.get(engine.id)
         if way is not None:
             if way.stage == "look":
@@ -79,7 +81,7 @@ class Generations:
         recovery = self.settings.recovery
         if engine.vitals.healthy < recovery.readmit_after or t < engine.vitals.not_before_t:
             return []
-        starts = [at for at in engine.vitals.starts if t - at < recovery.restarts.window_s]
+        starts = [at for at in engine.vitals.starts_t if t - at < recovery.restarts.window_s]
         if len(starts) > recovery.restarts.most:
             return self._say(t, engine, f"it started {len(starts)} times in {recovery.restarts.window_s:g} s")
         self.under_way[engine.id] = Readmission(engine.generation, t)
@@ -150,6 +152,7 @@ class Generations:
         del self.under_way[engine.id]
         engine.ejected = False
         engine.admitted = True
+        engine.vitals.admitted = engine.generation
         forgive(engine)
         said = f"healthy, completes prompts{f', hands KV over both ways with {way.peer}' if way.peer else ''}"
         commands: list[AnyCommand] = [changed(engine, t, "readmitted", "; ".join(filter(None, (said, way.note))))]

@@ -66,6 +66,11 @@ def hold(pool: Pool) -> Guard:
     return Guard("hold", not pool.hold, 1.0 if pool.hold else 0.0, 0.0)
 
 
+def lease(pool: Pool) -> Guard:
+    """The router can prove that it is the one that leads."""
+    return Guard("lease", not pool.frozen, 1.0 if pool.frozen else 0.0, 0.0)
+
+
 def advisory(settings: Settings) -> Guard:
     """The controller records and does not act."""
     on = settings.controller.advisory

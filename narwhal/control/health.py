@@ -125,6 +125,7 @@ class Health:
             return commands + self.generations.look(event.t, engine)
         if not engine.admitted:
             engine.admitted, vitals.reason, vitals.since_t = True, "", event.t
+            vitals.admitted = engine.generation
             commands.append(CheckEngine(engine.id))
         return commands
 
@@ -276,4 +277,6 @@ class Health:
             self.trials.ended(number)
             commands += self._ended(trial, PairTried(t, number, trial.producer, trial.consumer, "untold"))
         self.suspicion.forget(t)
+        if self.pool.frozen:
+            return commands  # whoever leads looks at the links
         return commands + self.links.tick(t) + self.canaries.due(t)

@@ -53,9 +53,13 @@ class Meter:
         tells = not self.spoiled and t > self.began_t
         if tells:
             self.learned.prefilled(self.steps, self.tokens, self.squares, t - self.began_t)
+        self.begin_anew()
+        return tells
+
+    def begin_anew(self) -> None:
+        """Nobody will say when the prompts of the sample under way leave."""
         self.prompts = self.steps = self.tokens = self.squares = 0
         self.spoiled = False
-        return tells
 
     def watch(self, t: float, streams: int, kv_tokens: int) -> None:
         """The engine had so many streams with so much KV from the last call until `t`."""

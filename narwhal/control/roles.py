@@ -92,7 +92,7 @@ class RoleController:
     def tick(self, t: float) -> list[AnyCommand]:
         """Time passed: repair a floor if one is broken, else evaluate when the policy's step has come."""
         t = self._demand.now(t)
-        if not self._settings.controller.enabled:
+        if not self._settings.controller.enabled or self._pool.frozen:
             return []
         commands: list[AnyCommand] = []
         if self._monitor.due(t):
@@ -104,7 +104,9 @@ class RoleController:
     def urgent(self, t: float) -> list[AnyCommand]:
         """A prompt will miss its target: evaluate now, out of turn and unconfirmed, at most four times a second."""
         t = self._demand.now(t)
-        if not self._settings.controller.enabled or floors.broken(self._pool, self._settings) is not None:
+        if not self._settings.controller.enabled or self._pool.frozen:
+            return []
+        if floors.broken(self._pool, self._settings) is not None:
             return []
         return self._evaluate(t, "urgency") if self._urgent.due(t) else []
 
@@ -205,6 +207,10 @@ class RoleController:
 
     def set_hold(self, t: float, on: bool, reason: str) -> list[AnyCommand]:
         """Freeze role moves, or let them go on; answers with a decision that says so."""
+        if self._pool.frozen:
+            asked = [guards.lease(self._pool)]
+            text = _held("hold role moves" if on else "let role moves go on", asked)
+            return self._conclude(self._demand.now(t), "operator", "held", text, asked=asked)
         self._pool.hold = on
         self._pool.hold_reason = reason if on else ""
         text = f"role moves are held: {reason}" if on else "role moves go on"
@@ -226,6 +232,12 @@ class RoleController:
             return []
         text = f"{engine} could not become a {role} engine: {reason}"
         return self._conclude(self._demand.now(t), "driver", "stay", text)
+
+    def forget_moves(self) -> None:
+        """Nobody will say what became of the moves under way: engines keep the roles that they have."""
+        self._pending.clear()
+        for engine in self._pool.engines.values():
+            engine.moving = None
 
     def _settle(self, engine: str, epoch: int) -> Engine | None:
         if self._pending.get(engine) != epoch:
@@ -252,7 +264,8 @@ class RoleController:
     # Guards of a whole decision, and its record
 
     def _of_batch(self, t: float, *, to_decode: bool) -> list[Guard]:
-        asked = [guards.hold(self._pool), guards.advisory(self._settings)]
+        asked = [guards.lease(self._pool)] if self._pool.frozen else []
+        asked += [guards.hold(self._pool), guards.advisory(self._settings)]
         if to_decode:
             asked.append(guards.cooldown(self._settings, t, self._to_decode_t))
         return asked
@@ -303,6 +316,7 @@ class RoleController:
 
 
 _SWITCHES = {
+    "lease": "the router cannot prove that it leads",
     "hold": "the operator holds role moves",
     "advisory": "the controller only advises",
     "pin": "it is pinned to its role",

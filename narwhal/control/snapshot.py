@@ -102,14 +102,15 @@ class SnapshotError(ValueError):
 class Cut:
     """The state of a control at one moment. Nothing in it changes any more, whatever control does meanwhile."""
 
-    def __init__(self, control: Control) -> None:
-        """Raises `TypeError` when something is reachable that is not known to be state."""
-        writer = _Writer(control.pool.requests)
+    def __init__(self, control: Control, *, residents: bool = True) -> None:
+        """`residents` False: without the requests. Raises `TypeError` when something is reachable that is no state."""
+        requests = control.pool.requests if residents else {}
+        writer = _Writer(control.pool.requests, residents=residents)
         self._accounts = writer.write(control.pool.accounts)
         self._parts = [writer.write(getattr(control, name)) for name in PARTS]
         self._fields = writer.fields
         self._shares = writer.numbers
-        self._requests: list[Request] = list(map(_copy, control.pool.requests.values()))
+        self._requests: list[Request] = list(map(_copy, requests.values()))
 
     def state(self, pause: Callable[[], None] = lambda: None) -> dict[str, Any]:
         """The state, to be encoded as JSON; what is large in it is encoded already, with a pause after each piece."""
@@ -135,11 +136,14 @@ def as_read(control: Control) -> dict[str, Any]:
     return state
 
 
-def restore(settings: Settings, state: dict[str, Any]) -> Control:
-    """A control in that state: it answers every event as the one that was written. Raises `SnapshotError`."""
+def restore(settings: Settings, state: dict[str, Any], *, shift_s: float = 0.0) -> Control:
+    """A control in that state: it answers every event as the one that was written. Raises `SnapshotError`.
+
+    `shift_s` is added to every time in it, for a driver whose clock shows so much more.
+    """
     control = Control(settings)
     try:
-        reader = _Reader(state["fields"])
+        reader = _Reader(state["fields"], shift_s)
         reader.read(state["accounts"], control.pool.accounts)
         reader.requests(state["requests"])
         parts = state["parts"]
@@ -161,7 +165,8 @@ def _names(kind: type, thing: object) -> list[str]:
 class _Writer:
     """One pass over everything that is reachable."""
 
-    def __init__(self, requests: dict[int, Request]) -> None:
+    def __init__(self, requests: dict[int, Request], *, residents: bool) -> None:
+        self._residents = residents
         self.fields: dict[str, list[str]] = {"Request": list(Request.__struct_fields__)}
         self._requests = requests
         self.numbers: dict[int, int] = {}
@@ -214,7 +219,7 @@ class _Writer:
             return [word, *self._all(chain.from_iterable(value.items()))]
         if value is not self._requests and not all(map(is_, map(self._requests.get, value), value.values())):
             raise TypeError("a request that is not known by its number")
-        return ["n", word, *value]
+        return ["n", word, *(value if self._residents else ())]
 
 
 def _bytes(numbers: "array[float]") -> bytes:
@@ -227,8 +232,9 @@ def _bytes(numbers: "array[float]") -> bytes:
 class _Reader:
     """One pass in the same order; objects that a new control has are filled, others are made."""
 
-    def __init__(self, fields: dict[str, list[str]]) -> None:
+    def __init__(self, fields: dict[str, list[str]], shift_s: float) -> None:
         self._fields = fields
+        self._shift_s = shift_s
         self._made: dict[int, Any] = {}
         self._requests: dict[int, Request] = {}
         self._read: dict[str, Callable[[list[Any], Any], Any]] = {
@@ -268,10 +274,31 @@ class _Reader:
         self._made[row[2]] = thing
         for name, value in zip(names, row[3:], strict=True):
             if value != ["k"]:
-                setattr(thing, name, self.read(value, getattr(thing, name, None)))
+                read = self.read(value, getattr(thing, name, None))
+                setattr(thing, name, _shifted(read, self._shift_s) if self._shift_s and _is_time(name) else read)
             elif not hasattr(thing, name):
                 raise SnapshotError(f"{row[1]}.{name} cannot be made anew")
         return thing
+
+
+def _is_time(name: str) -> bool:
+    """Whether an attribute holds times on the driver's clock."""
+    return name.endswith(("_t", "_times"))
+
+
+def _shifted(value: Any, shift_s: float) -> Any:
+    """A time, or a collection of times or of tuples that begin with one, as a clock shows it that is so much ahead."""
+    if isinstance(value, float | int):
+        return value + shift_s
+    if isinstance(value, dict):
+        return {key: _shifted(each, shift_s) for key, each in value.items()}
+    if isinstance(value, array):
+        return array("d", [each + shift_s for each in value])
+    if isinstance(value, list):
+        return [_shifted(each, shift_s) for each in value]
+    if isinstance(value, tuple):
+        return (value[0] + shift_s, *value[1:])
+    return value
 
 
 def _array(text: str) -> "array[float]":

@@ -254,6 +254,14 @@ class Engine:
         self.foreign_streams = max(requests - self.streams - len(self.prefills), 0)
         self.foreign_kv_tokens = max(kv_tokens - self.kv_tokens - self.prefill_tokens, 0)
 
+    def discharge(self) -> None:
+        """Whatever it was charged with is gone, such as with the router that sent it."""
+        self.prefills.clear()
+        self.prefill_backlog_s, self.prefill_tokens = 0.0, 0
+        self.streams = self.kv_tokens = 0
+        if self.meter is not None:
+            self.meter.begin_anew()
+
     def occupancy(self, tpot_s: float) -> float:
         """How full it is as a decode engine (1: full), by its tightest limit."""
         return self.curves.occupancy(
@@ -295,6 +303,8 @@ class Pool:
     """Rises with each role change."""
     hold: bool = False
     hold_reason: str = ""
+    frozen: bool = False
+    """Whether the router's lease is unproven: what the role map holds must not change then."""
     prefill: list[Engine] = field(default_factory=list)
     """Open prefill engines by id, as of the last `refresh`."""
     decode: list[Engine] = field(default_factory=list)

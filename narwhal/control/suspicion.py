@@ -48,7 +48,7 @@ class Suspicion:
         self.trials = trials
         self.number = 0
         self.cases: dict[int, Case] = {}
-        self.closed: dict[str, float] = {}
+        self.closed_t: dict[str, float] = {}
         """When the last case of a pair was closed."""
 
     def open(self, t: float, producer: str, consumer: str, cause: str) -> list[AnyCommand]:
@@ -58,7 +58,7 @@ class Suspicion:
             return []  # who is out explains the failure
         if any((case.producer, case.consumer) == (producer, consumer) for case in self.cases.values()):
             return []
-        if t - self.closed.get(f"{producer}>{consumer}", float("-inf")) < PAUSE_S:
+        if t - self.closed_t.get(f"{producer}>{consumer}", float("-inf")) < PAUSE_S:
             return []
         self.number += 1
         case = self.cases[self.number] = Case(producer, consumer, cause)
@@ -127,7 +127,7 @@ class Suspicion:
     def _close(self, t: float, number: int, case: Case) -> list[AnyCommand]:
         """The case is over: who was held may have work again, unless it is found guilty now."""
         del self.cases[number]
-        self.closed[f"{case.producer}>{case.consumer}"] = t
+        self.closed_t[f"{case.producer}>{case.consumer}"] = t
         for trial in case.waits:
             self.trials.ended(trial)
         commands: list[AnyCommand] = []
@@ -141,8 +141,8 @@ class Suspicion:
 
     def forget(self, t: float) -> None:
         """Drop what is too old to matter."""
-        if self.closed:
-            self.closed = {pair: at for pair, at in self.closed.items() if t - at < PAUSE_S}
+        if self.closed_t:
+            self.closed_t = {pair: at for pair, at in self.closed_t.items() if t - at < PAUSE_S}
 
 
 def judge(case: Case) -> Verdict:

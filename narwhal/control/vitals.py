@@ -7,8 +7,8 @@ class Vitals:
     """Part of an `Engine`; only the rules of health write it."""
 
     __slots__ = (
-        "alarms", "contract", "drift", "drift_over_t", "drift_t", "ejections", "healthy", "late", "misses",
-        "not_before_t", "reason", "seen_t", "since_t", "starts", "strikes", "struck_by", "struck_t", "tokens",
+        "admitted", "alarms", "contract", "drift", "drift_over_t", "drift_t", "ejections", "healthy", "late", "misses",
+        "not_before_t", "reason", "seen_t", "since_t", "starts_t", "strikes", "struck_by", "struck_t", "tokens",
         "tokens_t",
     )  # fmt: skip
 
@@ -40,7 +40,9 @@ class Vitals:
         """Times that number rose: somebody read KV that was no longer the request's."""
         self.contract = ""
         """Fingerprint of the contract that it was last seen to run with; empty: not told."""
-        self.starts: list[float] = []
+        self.admitted = ""
+        """The last life that was let have work."""
+        self.starts_t: list[float] = []
         """When new generations of it were seen, within the window of `recovery.restarts`."""
         self.ejections = 0
         """Ejections in a row on soft evidence; forgotten once it has served for a while."""

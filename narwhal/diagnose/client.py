@@ -2,13 +2,12 @@
 
 import http.client
 import json
-import socket
 import ssl
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from narwhal.fleet.places import reachable
+from narwhal.fleet.unix import UnixConnection
 
 Json = dict[str, Any]
 RELOAD_S = 60.0
@@ -31,21 +30,6 @@ class RefusedError(Exception):
         self.status = status
         self.body = body
         """The answer, such as the `Decision` whose guard held."""
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: Path, timeout_s: float) -> None:
-        super().__init__("localhost", timeout=timeout_s)
-        self._path = path
-
-    def connect(self) -> None:
-        """Connect to the socket's file."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        with reachable(self._path) as name:
-            self.sock.connect(name)
 
 
 class AdminClient:
@@ -132,7 +116,7 @@ class AdminClient:
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._path is not None:
-            return _UnixConnection(self._path, self._timeout_s)
+            return UnixConnection(self._path, self._timeout_s)
         if self._tls:
             context = ssl.create_default_context()
             return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=context)

@@ -143,8 +143,9 @@ def _routers(fleet: Fleet, where: Mapping[str, str]) -> Iterator[RouterSpec]:
         yield RouterSpec(
             host=host,
             standby=standby,
+            address=LOOPBACK if routers.admin.bind == "loopback" else binds["fabric"],
             bind=binds[routers.bind],
-            port=routers.port,
+            port=routers.standby_port if standby and routers.standby_port else routers.port,
             admin_bind=binds[routers.admin.bind],
-            admin_port=routers.admin.port,
+            admin_port=routers.admin.standby_port if standby and routers.admin.standby_port else routers.admin.port,
         )

@@ -1,6 +1,6 @@
 """What a fleet file comes to once its shorthand is written out: every engine and router with its addresses."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from narwhal.fleet.model import Fleet, Role, Scalar
@@ -41,6 +41,8 @@ class RouterSpec:
 
     host: str
     standby: bool
+    address: str
+    """Address that its peer reaches it by."""
     bind: str
     """Address of the client listener; `0.0.0.0` for all."""
     port: int
@@ -56,9 +58,31 @@ class Expanded:
     engines: tuple[EngineSpec, ...]
     """In order of host, then index."""
     routers: tuple[RouterSpec, ...]
-    """The primary first."""
+    """The primary first; in the process of one, that one."""
     folder: Path = Path()
     """Folder of the fleet file, which paths in it are relative to."""
+
+    def of_router(self, *, standby: bool) -> "Expanded":
+        """The same as one of the routers sees it: itself first. Raises `ValueError` when the file names no standby."""
+        own = [router for router in self.routers if router.standby == standby]
+        if not own:
+            raise ValueError("the fleet file names no standby (routers.standby)")
+        return replace(self, routers=(*own, *(router for router in self.routers if router.standby != standby)))
+
+    @property
+    def peer(self) -> RouterSpec | None:
+        """The other router."""
+        return self.routers[1] if len(self.routers) > 1 else None
+
+    @property
+    def on_one_host(self) -> bool:
+        """Whether there are two routers, on one host."""
+        return len({router.host for router in self.routers}) < len(self.routers)
+
+    @property
+    def share_port(self) -> bool:
+        """Whether two routers of one host take turns on one port for clients."""
+        return self.on_one_host and len({router.port for router in self.routers}) == 1
 
     @property
     def profiles(self) -> Path:

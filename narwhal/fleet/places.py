@@ -23,9 +23,12 @@ def admin_socket(expanded: Expanded, state_dir: Path) -> Path:
     """The Unix socket of a fleet's router: `routers.admin.socket`, else in the router's state directory.
 
     The port is in the name: two routers of one host differ in it, so a verb never speaks to another fleet's router.
+    A standby on its primary's host adds `-standby` to a socket that the file names.
     """
-    given = expanded.fleet.routers.admin.socket
-    return Path(given) if given else state_dir / f"admin-{expanded.routers[0].admin_port}.sock"
+    given, router = expanded.fleet.routers.admin.socket, expanded.routers[0]
+    if given:
+        return Path(f"{given}-standby" if router.standby and expanded.on_one_host else given)
+    return state_dir / f"admin-{router.admin_port}.sock"
 
 
 def admin_sockets(expanded: Expanded, environ: Mapping[str, str]) -> list[Path]:

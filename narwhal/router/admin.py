@@ -12,18 +12,21 @@ from narwhal.control import commands as c
 from narwhal.control import events as e
 from narwhal.control.placement import degraded
 from narwhal.control.records import Decision
+from narwhal.fleet.model import Scope
 from narwhal.router.callers import Refusal, Rule, cross_site, lacking
 from narwhal.router.http import Connection
 from narwhal.router.incoming import Incoming
 from narwhal.router.matrix import changes, links
 from narwhal.router.metrics import Collector
 from narwhal.router.reload import Reload
-from narwhal.router.replies import error_body
+from narwhal.router.replies import error_body, retry_after
 from narwhal.router.tokens import Caller
 
 if TYPE_CHECKING:
     from narwhal.router.shell import Shell
 
+_SCOPES: dict[str, Scope] = {"/narwhal/follow": "replicate"}
+"""What a route asks for where it is neither of the usual."""
 _REASON_CHARACTERS = 200
 log = logging.getLogger("narwhal.router")
 
@@ -100,6 +103,12 @@ class Admin:
         self.connections: set[Connection] = set()
         self.reload: Reloading | None = None
         """What `/narwhal/reload` does."""
+        self.follow: Callable[[Connection, Incoming], None] = _nothing_to_follow
+        """What `/narwhal/follow` does."""
+        self.frozen: Callable[[], str] = lambda: ""
+        """Why nothing may be changed now; empty: it may."""
+        self.lease: Callable[[], dict[str, Any] | None] = lambda: None
+        """What the router's state says of its lease; None: it needs none."""
         self.refused = 0
         """Requests of callers that may not ask what they asked."""
         self._state = state
@@ -112,9 +121,12 @@ class Admin:
             "/health": lambda k, r: k.respond(200, b"{}"),
             "/ready": self._ready,
             "/metrics": self._metrics,
-            "/narwhal/state": lambda k, r: k.respond(200, msgspec.json.encode(self._state())),
+            "/narwhal/state": lambda k, r: k.respond(
+                200, msgspec.json.encode({**self._state(), "lease": self.lease()})
+            ),
             "/narwhal/moves": self._moves,
             "/narwhal/decisions": self._decisions,
+            "/narwhal/follow": lambda k, r: self.follow(k, r),
             "/narwhal/changes": lambda k, r: k.respond(200, msgspec.json.encode(changes(shell))),
             "/narwhal/links": lambda k, r: k.respond(200, msgspec.json.encode(links(shell))),
         }
@@ -145,7 +157,7 @@ class Admin:
         elif request.method not in (("GET", "HEAD") if reads else ("POST",)):
             headers = b"allow: GET\r\n" if reads else b"allow: POST\r\n"
             connection.respond(405, error_body(405, "Method Not Allowed"), headers=headers)
-        elif refusal := lacking(caller, "read" if reads else "operate"):
+        elif refusal := lacking(caller, _SCOPES.get(request.path, "read" if reads else "operate")):
             self.refused += 1
             refusal.answer(connection)
         elif reads:
@@ -190,6 +202,9 @@ class Admin:
         except (msgspec.DecodeError, RecursionError) as error:
             connection.respond(400, error_body(400, f"the body is not what {request.path} takes: {error}"))
             return
+        if frozen := self.frozen():
+            connection.respond(503, error_body(503, frozen, code="frozen"), headers=retry_after(1.0))
+            return
         if make is None:
             self._start_reload(connection, body, caller)
             return
@@ -213,6 +228,10 @@ class Admin:
     def _hold_state(self) -> dict[str, Any]:
         pool = self.shell.control.pool
         return {"hold": {"on": pool.hold, "reason": pool.hold_reason}}
+
+
+def _nothing_to_follow(connection: Connection, request: Incoming) -> None:
+    connection.respond(404, error_body(404, "this router is alone: the fleet file names no standby (routers.standby)"))
 
 
 def _engines_named(body: Any) -> list[str]:

@@ -89,7 +89,7 @@ class UnixRule:
         """Who asks."""
         uid, groups = peer(connection.transport.get_extra_info("socket"))
         if uid in (0, os.geteuid()) or self._gid in groups:
-            return Caller(f"user {uid}", GRANTS["operate"])
+            return Caller(f"user {uid}", GRANTS["operate"] | GRANTS["replicate"])
         text = f"user {uid} may not use this socket: it is for root, user {os.geteuid()}"
         return Refusal(403, text + (" and the group routers.admin.group" if self._gid is not None else ""))
 

@@ -144,6 +144,10 @@ class Journal:
             self._snapshot_t = t + SNAPSHOT_S
             self._put_event(self._encode(line))
 
+    def begin_anew(self) -> None:
+        """Control is another from the next event on: begin a file of events with what it knows."""
+        self._event_bytes = self._max_event_bytes
+
     def event(self, event: AnyEvent) -> None:
         """Keep an event that control will be given next."""
         if not self._files:

@@ -72,6 +72,7 @@ class Listeners:
     def close_clients(self) -> None:
         """Accept no more clients."""
         _close(self.clients)
+        self.clients.clear()
 
     def close_admin(self) -> None:
         """Accept no more operators."""
@@ -107,12 +108,12 @@ class TlsCollector:
         yield from (done, under_way, expiry, reloads)
 
 
-async def open_listeners(expanded: Expanded, state_dir: Path, clients: Server, admin: Admin) -> Listeners:
-    """Open every listener of the primary router beside the one for clients, or none. Raises `ServeError`."""
+async def open_listeners(expanded: Expanded, state_dir: Path, clients: list[Server], admin: Admin) -> Listeners:
+    """Open every listener of this router beside those for clients, or none. Raises `ServeError`."""
     router, settings = expanded.routers[0], expanded.fleet.routers.admin
     path = admin_socket(expanded, state_dir)
     opened = Listeners()
-    opened.clients.append(clients)
+    opened.clients += clients
     try:
         opened.tokens = _tokens(settings)
         gid = _group(settings)

@@ -6,7 +6,7 @@ import msgspec
 
 from narwhal.control import Curves
 from narwhal.control.commands import AnyCommand
-from narwhal.control.events import EngineJoined, EngineRetired, EngineRevised
+from narwhal.control.events import EngineJoined, EngineLeft, EngineRetired, EngineRevised
 from narwhal.fleet import Profile, load_profile
 from narwhal.fleet.expanded import EngineSpec
 from narwhal.fleet.model import Fleet, Role, SimulatedRuntime
@@ -55,12 +55,14 @@ class Members:
         self.urls[engine.id] = engine.url
         self.specs[engine.id] = engine
         facts = self._told[engine.id] = self._facts(engine)
-        shell.feed(
-            EngineJoined(
-                shell.now(), engine.id, engine.role, facts.curves, facts.measured, facts.pin, device=facts.device
-            )
-        )
+        self._introduce(engine, facts)
         self._probes.watch(engine.id)
+
+    def _introduce(self, engine: EngineSpec, facts: "_Facts") -> None:
+        now = self._shell.now()
+        self._shell.feed(
+            EngineJoined(now, engine.id, engine.role, facts.curves, facts.measured, facts.pin, device=facts.device)
+        )
 
     def retire(self, engine: str, drain_s: float) -> None:
         """Take an engine out of the fleet: it may finish what it has for so long."""
@@ -79,6 +81,19 @@ class Members:
             return []
         self._told[engine.id] = facts
         return self._shell.feed(EngineRevised(self._shell.now(), engine.id, *facts))
+
+    def rejoin(self) -> None:
+        """Control is another, which may know other engines, or other things of them: tell it what there is."""
+        shell = self._shell
+        for name in [name for name in shell.control.pool.engines if name not in self.specs]:
+            shell.feed(EngineLeft(shell.now(), name))
+        for name, spec in self.specs.items():
+            facts = self._told[name]
+            if name in shell.control.pool.engines:
+                shell.feed(EngineRevised(shell.now(), name, *facts))
+            else:
+                self._introduce(spec, facts)
+            shell.probe(name)
 
     def pool(self, engine: str) -> Pool:
         """Connections to an engine."""
@@ -111,6 +126,8 @@ class Members:
 
     def _left(self, engine: str) -> None:
         """Control let an engine go: nothing runs on it any more."""
+        if engine not in self.specs:
+            return  # another router's
         self._probes.forget(engine)
         self._shell.disconnect(engine)
         del self.urls[engine], self._told[engine], self.specs[engine]

@@ -214,7 +214,7 @@ def _engines(shell: Any) -> Iterable[Any]:
             float(engine.role == "prefill"), float(engine.live), engine.charged_streams, len(engine.prefills),
             engine.charged_kv_tokens, engine.backlog_s(now), engine.occupancy(tpot_s),
             float(engine.suspected or engine.questions > 0), float(engine.probation), strikes(engine, now, half_life_s),
-            engine.vitals.drift, len(engine.vitals.starts), engine.vitals.alarms,
+            engine.vitals.drift, len(engine.vitals.starts_t), engine.vitals.alarms,
         )  # fmt: skip
         for family, value in zip(families.values(), values, strict=True):
             family.add_metric([name], value)

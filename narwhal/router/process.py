@@ -14,9 +14,10 @@ from narwhal.control import Settings
 from narwhal.fleet import Expanded, Profile
 from narwhal.fleet.model import SimulatedRuntime
 from narwhal.router.admin import Admin
+from narwhal.router.errors import ServeError
 from narwhal.router.front import Clients, Front, check_times
 from narwhal.router.journal import Journal, utc_now
-from narwhal.router.listeners import open_listeners
+from narwhal.router.listeners import Listeners, open_listeners
 from narwhal.router.members import Members
 from narwhal.router.metrics import Metrics
 from narwhal.router.orders import Orders
@@ -27,6 +28,8 @@ from narwhal.router.requests import STOPPING
 from narwhal.router.rows import StartRow
 from narwhal.router.shell import Shell
 from narwhal.router.speeds import Speeds
+from narwhal.router.standby import Feed, Leadership, LeaseCollector, has_lease, lease_state
+from narwhal.router.standby.feed import LINE_S
 from narwhal.router.state import router_state
 from narwhal.router.tenants import Keys, read_keys
 from narwhal.router.tries import Tries
@@ -53,9 +56,11 @@ class Part:
 
     @property
     def journal_dir(self) -> Path:
-        """Where the journal is kept."""
-        path = self.expanded.fleet.observability.journal.path
-        return Path(path) if path else self.state_dir / "journal"
+        """Where the journal is kept; a standby on its primary's host keeps its own beside it."""
+        given = self.expanded.fleet.observability.journal.path
+        path = Path(given) if given else self.state_dir / "journal"
+        apart = self.expanded.routers[0].standby and self.expanded.on_one_host
+        return path.with_name(f"{path.name}-standby") if apart else path
 
 
 Assemble = Callable[[Settings, Journal, Keys], tuple[Shell, Clients]]
@@ -91,14 +96,15 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     _use_measured_profiles(expanded, members, probes)
     state = lambda: router_state(shell, fleet.metadata.name, fleet.model.name, members.urls, started_t)  # noqa: E731
     admin = Admin(shell, state)
-    listeners = await open_listeners(expanded, part.state_dir, await clients.open(expanded), admin)
+    opened = [] if expanded.share_port else [await clients.open(expanded)]
+    listeners = await open_listeners(expanded, part.state_dir, opened, admin)
     reloader = Reloader(part.file, expanded, shell, members, probes, clients, listeners)
     admin.reload = reloader.start
     members.use_profile(fleet, part.profile)
     for engine in expanded.engines:
         members.join(engine)
     shell.begin()
-    tries.begin()
+    leadership = _lead(part, shell, members, tries, clients, listeners, admin, orders)
     shell.every(CERTIFICATES_S, listeners.check_certificates)
     shell.every(HOUSEKEEPING_S, clients.keep_house)
     shell.every(HOUSEKEEPING_S, lambda: check_times(admin.connections, shell.now()))
@@ -113,6 +119,8 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     shutdown_s = shell.settings.serving.shutdown_s
     log.info("stopping: %d requests may finish within %g s", shell.open_requests, shutdown_s)
     orders.tell("STOPPING=1")
+    if leadership is not None:
+        await leadership.stop()
     shell.refusing = STOPPING
     listeners.close_clients()
     await clients.drain(shutdown_s, orders.hurry)
@@ -123,6 +131,48 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     for connection in list(admin.connections):
         connection.abort()
     journal.close()
+    if leadership is not None and leadership.failure:
+        raise ServeError(leadership.failure)
+
+
+def _lead(
+    part: Part,
+    shell: Shell,
+    members: Members,
+    tries: Tries,
+    clients: Clients,
+    listeners: Listeners,
+    admin: Admin,
+    orders: Orders,
+) -> Leadership | None:
+    """Lead at once, alone; or from when the lease is held on. What only a router that leads does begins then."""
+    expanded = part.expanded
+    collector = LeaseCollector()
+    admin.register(collector)
+    if not has_lease(expanded.fleet):
+        tries.begin()
+        return None
+
+    async def open_clients() -> None:
+        try:
+            listeners.clients.append(await clients.open(expanded))
+        except ServeError as error:
+            leadership.failure = str(error)  # the other one may be able to
+            orders.end()
+
+    def serve() -> None:
+        if expanded.share_port and not listeners.clients:
+            shell.loop.create_task(open_clients())
+        tries.begin()
+
+    leadership = Leadership(shell, members, expanded, part.state_dir, serve)
+    feed = Feed(shell, lambda: leadership.leads)
+    shell.every(LINE_S, feed.tick)
+    admin.follow, admin.frozen = feed.serve, leadership.frozen
+    admin.lease = lambda: lease_state(leadership, feed)
+    collector.leadership, collector.feed = leadership, feed
+    leadership.start()
+    return leadership
 
 
 def calm_collector() -> None:

@@ -75,8 +75,9 @@ _FIELDS = {
     Effect.JOINING: "split.prefill split.decode",
     Effect.ROUTER: """
         metadata.name model.name
-        routers.primary routers.standby routers.port routers.bind routers.workers routers.admin.port routers.admin.bind
-        routers.admin.socket routers.admin.group
+        routers.primary routers.standby routers.port routers.standby_port routers.bind routers.workers
+        routers.admin.port routers.admin.bind
+        routers.admin.socket routers.admin.group routers.admin.standby_port
         routers.front routers.vip.address routers.vip.interface
         lease.backend lease.endpoints lease.prefix lease.tls.ca lease.tls.cert lease.tls.key lease.auth.user
         lease.auth.password.env lease.auth.password.file lease.ttl_s lease.path

@@ -107,7 +107,7 @@ class Reloader:
         usual_s = sys.getswitchinterval()
         sys.setswitchinterval(TURN_S)
         try:
-            return await asyncio.to_thread(_open, self._file, self.now.fleet)
+            return await asyncio.to_thread(_open, self._file, self.now.fleet, self.now.router.standby)
         finally:
             sys.setswitchinterval(usual_s)
 
@@ -159,11 +159,13 @@ class Reloader:
             log.warning("reload (%s): %s is as it was until a restart of %s", by, change.path, change.needs)
 
 
-def _open(file: Path, in_force: Fleet) -> _Read:
+def _open(file: Path, in_force: Fleet, standby: bool) -> _Read:
     """The file, and the profile and the way to its engines under what is in force of `engines`; the tenants' keys."""
     expanded = open_fleet(file)
     fleet = expanded.fleet.model_copy(update={"engines": in_force.engines})
     keys = read_keys(fleet.routers.tenants, in_force.model.name)
+    if len(expanded.routers) > 1:
+        expanded = expanded.of_router(standby=standby)
     return expanded, fleet_profile(fleet), engine_reach(fleet, expanded.urls), keys
 
 

@@ -55,7 +55,8 @@ class Requests(ABC):
         self.refusing: Refusal | None = None
         """Why no new request is let in; None: they are."""
         self.numbers: Iterator[int] = count(1)
-        self._tokens_per_byte = 0.25
+        self.tokens_per_byte = 0.25
+        """Tokens of a prompt for each byte of JSON, as learned from prompts."""
         self._stalled: dict[int, tuple[int, float]] = {}
         self._timers: list[asyncio.TimerHandle] = []
         self._do: dict[type, Callable[[Any], None]] = {
@@ -151,7 +152,7 @@ class Requests(ABC):
         exchange = Exchange(self, connection, parsed, request_id, number, watch, tenant, arrived_t)
         connection.serving = self.exchanges[number] = exchange
         exchange.prompt_tokens = parsed.prompt_tokens
-        tokens = parsed.prompt_tokens or max(int(parsed.prompt_bytes * self._tokens_per_byte), 1)
+        tokens = parsed.prompt_tokens or max(int(parsed.prompt_bytes * self.tokens_per_byte), 1)
         self.metrics.offered += 1
         self.feed(
             e.RequestArrived(
@@ -174,12 +175,12 @@ class Requests(ABC):
         return 0
 
     def _least_tokens(self, size: int) -> int:
-        return int(size * self._tokens_per_byte / 4)
+        return int(size * self.tokens_per_byte / 4)
 
     def learn_prompt(self, parsed: Parsed, prompt_tokens: int) -> None:
         """Correct the estimate of tokens for each byte of JSON with a prompt whose length is known now."""
         if parsed.prompt_bytes and prompt_tokens:
-            self._tokens_per_byte += 0.05 * (min(prompt_tokens / parsed.prompt_bytes, 1.0) - self._tokens_per_byte)
+            self.tokens_per_byte += 0.05 * (min(prompt_tokens / parsed.prompt_bytes, 1.0) - self.tokens_per_byte)
 
     def first_token(self, exchange: Exchange) -> None:
         """The first token of a stream is on its way to the client."""

@@ -14,10 +14,12 @@ import msgspec
 from narwhal.control.events import AnyEvent
 from narwhal.control.records import Decision
 from narwhal.control.snapshot import LinesLost, Snapshot
+from narwhal.control.succession import RoleMap
 from narwhal.documents import data_path, write_atomically
 from narwhal.router.matrix import Changes, Links
 from narwhal.router.reload import Reload
 from narwhal.router.rows import AnyRow
+from narwhal.router.standby import FollowLine
 
 
 class SettingsLine(msgspec.Struct, frozen=True, tag_field="type", tag="Settings"):
@@ -55,12 +57,20 @@ TITLES = {
     "events": "EventLine",
     "moves": "Moves",
     "reload": "Reload",
+    "role-map": "RoleMap",
+    "follow": "FollowLine",
     "links": "Links",
     "changes": "Changes",
 }
 
 
-DOCUMENTS: dict[str, Any] = {"reload": Reload, "links": Links, "changes": Changes}
+DOCUMENTS: dict[str, Any] = {
+    "reload": Reload,
+    "links": Links,
+    "changes": Changes,
+    "role-map": RoleMap,
+    "follow": FollowLine,
+}
 
 
 def render(name: str) -> str:

@@ -13,6 +13,7 @@ import uvloop
 
 from narwhal.fleet.expanded import Expanded
 from narwhal.fleet.model import SimulatedRuntime
+from narwhal.router.errors import ServeError
 from narwhal.router.members import fleet_profile
 from narwhal.router.orders import Signals
 from narwhal.router.process import Part, alone, run
@@ -21,11 +22,15 @@ from narwhal.router.workers import supervise
 log = logging.getLogger("narwhal.router")
 
 
-def serve(expanded: Expanded, *, state_dir: Path, file: Path | None = None) -> None:
-    """Run the primary router of a fleet until SIGTERM or SIGINT; SIGHUP reads `file` again.
+def serve(expanded: Expanded, *, state_dir: Path, file: Path | None = None, standby: bool = False) -> None:
+    """Run the primary router of a fleet, or its standby, until SIGTERM or SIGINT; SIGHUP reads `file` again.
 
     Raises `ServeError` when it cannot listen, `ProfileError` when the engines' profile cannot be used.
     """
+    try:
+        expanded = expanded.of_router(standby=standby)
+    except ValueError as error:
+        raise ServeError(str(error)) from None
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # one that comes before the start is over must not end it
     _log_to_stderr(expanded.fleet.observability.log_level)
     _warn_of_what_has_no_effect(expanded)
@@ -52,8 +57,6 @@ def _warn_of_what_has_no_effect(expanded: Expanded) -> None:
     """Keys of the fleet file that a later version serves: say so, rather than let someone rely on them."""
     fleet = expanded.fleet
     keys = {
-        "routers.standby": fleet.routers.standby is not None,
-        "lease": fleet.lease.backend == "etcd",
         "profiles.path": fleet.profiles.path is not None and isinstance(fleet.engines.runtime, SimulatedRuntime),
         "recovery.state_path": fleet.recovery.state_path is not None,
     }

@@ -40,13 +40,15 @@ class Shell(Requests):
         """(end, within both targets) of offered requests in the last minute."""
         self.changes: deque[ChangeRow | PairRow] = deque(maxlen=DECISIONS_KEPT)
         """The latest changes of engines and pairs, for `narwhal why`."""
+        self.move: Callable[[c.MoveRole], None] = self._move_at_once
+        """Carries a move out, and says what became of it."""
         self.probe: Callable[[str], None] = lambda engine: None
         self.find_out: Callable[[c.TryPair | c.CheckEngine], None] = lambda command: None
         self.left: Callable[[str], None] = lambda engine: None
         """Told of an engine that control let go."""
         self._events: deque[e.AnyEvent] = deque()
         self._feeding = False
-        self._do[c.MoveRole] = self._move_role
+        self._do[c.MoveRole] = lambda k: self.move(k)
         self._do[c.ProbeEngine] = lambda k: self.probe(k.engine)
         self._do[c.TryPair] = self._do[c.CheckEngine] = lambda k: self.find_out(k)
         self._do[c.PairChanged] = self._pair_changed
@@ -86,6 +88,13 @@ class Shell(Requests):
                 commands = self.control.handle(event)
         finally:
             self._feeding = False
+
+    def adopt(self, control: Control) -> None:
+        """Drive another control from now on, which knows nothing of the requests that are open here: they end."""
+        for exchange in list(self.exchanges.values()):
+            self.stopped(exchange)
+        self.control, self.settings = control, control.settings
+        self.journal.begin_anew()
 
     def _snapshot(self, t: float) -> StateLine:
         """What control knows now, for the journal: the cut is taken here, its thread makes the rest."""
@@ -133,8 +142,13 @@ class Shell(Requests):
 
     # Carrying out
 
-    def _move_role(self, command: c.MoveRole) -> None:
+    def _move_at_once(self, command: c.MoveRole) -> None:
         """The label driver: a role is a label, so a move is done when it is said."""
+        self.moved(command)
+        self.later(e.RoleMoved(self.now(), command.engine, command.role, command.epoch))
+
+    def moved(self, command: c.MoveRole) -> None:
+        """Count and keep a move that is done."""
         self.metrics.moves[command.role] += 1
         self.journal.row(
             ChangeRow(self.now(), command.engine, "moved", f"to {command.role}", command.epoch, command.decision)
@@ -142,7 +156,6 @@ class Shell(Requests):
         log.info(
             "%s moves to %s (decision %d, epoch %d)", command.engine, command.role, command.decision, command.epoch
         )
-        self.later(e.RoleMoved(self.now(), command.engine, command.role, command.epoch))
 
     def _engine_changed(self, command: c.EngineChanged) -> None:
         self.metrics.changes[command.change] = self.metrics.changes.get(command.change, 0) + 1

@@ -79,7 +79,7 @@ def _engine(shell: "Shell", engine: Engine, url: str, now: float) -> dict[str, A
         "probation": engine.probation,
         "strikes": strikes(engine, now, shell.settings.recovery.strike_half_life_s),
         "drift": engine.vitals.drift,
-        "restarts": len(engine.vitals.starts),
+        "restarts": len(engine.vitals.starts_t),
         "alarms": engine.vitals.alarms,
     }
 

@@ -161,4 +161,4 @@ def test_memory_is_bounded_by_the_spans() -> None:
         counted.entered_decode(step / 10, 0.1)
         counted.left_decode(step / 10, 0.1, step / 10 - 1.0)
     assert len(counted.prefill._history) <= 301
-    assert len(counted._brief) <= 51
+    assert len(counted._brief_by_t) <= 51

@@ -45,6 +45,7 @@ routers:
   bind: all
   admin:
     port: 8001
+    standby_port: 8011
     bind: loopback
     tokens:
       - {name: ops, scope: operate, token: {file: /keys/ops}}

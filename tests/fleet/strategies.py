@@ -75,10 +75,10 @@ def _routers(draw: st.DrawFn, hosts: list[dict[str, Any]]) -> dict[str, Any]:
     primary = draw(st.sampled_from([h["name"] for h in hosts]))
     routers: dict[str, Any] = {"primary": primary, "port": 8000, "bind": draw(st.sampled_from(["loopback", "all"]))}
     if draw(st.booleans()):
-        routers["standby"] = primary
+        routers |= {"standby": primary, "admin": {"standby_port": 9002}}
     if draw(st.booleans()):
         tls = {"cert": "/c", "key": "/k"}
-        routers["admin"] = {
+        routers["admin"] = routers.get("admin", {}) | {
             "port": 9001,
             "bind": "fabric",
             "tokens": [{"name": "ops", "scope": "operate", "token": {"env": "TOKEN"}}],

@@ -22,6 +22,7 @@ from tests.router.harness import PATIENCE_S, FakeEngine, Router, connect_unix, e
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()
 ROUTES = re.findall(r"^\| `(/[a-z/]+)` \| (GET|POST) \|", PAGE[PAGE.index("<!-- admin -->") :], re.MULTILINE)
 OPEN = ("/health", "/ready")
+FOLLOW = "/narwhal/follow"
 SECRETS = {scope: f"{scope}-0123456789abcdef" for scope in ("read", "operate", "replicate")}
 CREDENTIALS = {
     "none": None,
@@ -81,13 +82,15 @@ def ask(
 
 
 def expected(listener: str, path: str, method: str, credential: str, *, declared: bool) -> int:
-    allowed = 400 if method == "POST" else 200
+    allowed = 400 if method == "POST" else 404 if path == FOLLOW else 200  # there is nothing to follow here
     if listener == "unix" or path in OPEN:
         return allowed
     if not declared:
-        return 403 if method == "POST" else 200
+        return 403 if method == "POST" or path == FOLLOW else 200
     if credential in ("none", "wrong", "empty", "basic"):
         return 401
+    if path == FOLLOW:
+        return allowed if credential == "replicate" else 403
     return 403 if method == "POST" and credential != "operate" else allowed
 
 
@@ -110,7 +113,9 @@ def test_each_route_answers_each_caller_as_its_scope_says(
         assert status == expected(listener, path, method, credential, declared=declared), (path, method)
         if status in (401, 403):
             assert set(json.loads(body)["error"]) == {"message", "type", "param", "code"}
-            assert answered.get("www-authenticate", "").startswith("Bearer") == (declared or status == 401)
+            assert answered.get("www-authenticate", "").startswith("Bearer") == (
+                declared or status == 401 or path == FOLLOW
+            )
             assert "state" not in answered
 
 

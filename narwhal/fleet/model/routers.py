@@ -36,6 +36,8 @@ class Admin(Model):
 
     port: Port = 8001
     """Port of the admin listener."""
+    standby_port: Port | None = None
+    """Port of the standby's admin listener; default: `port`. Another one where both routers are on one host."""
     bind: Literal["loopback", "fabric", "all"] = "loopback"
     """Where it listens; off loopback it needs tokens and TLS."""
     tokens: list[AdminToken] = Field(default_factory=list)
@@ -93,9 +95,11 @@ class Routers(Model):
     primary: Name
     """Host of the primary router."""
     standby: Name | None = None
-    """Host of the warm standby."""
+    """Host of the warm standby; that of the primary, for one that takes over from a process alone."""
     port: Port = 8000
     """Port for clients."""
+    standby_port: Port | None = None
+    """Port of the standby for clients; default: `port`, which on one host it opens once it leads."""
     bind: Literal["loopback", "fabric", "all"] = "loopback"
     """Where the client listener listens."""
     admin: Admin = Field(default_factory=Admin)

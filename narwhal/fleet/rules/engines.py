@@ -71,13 +71,18 @@ def ports_differ(facts: Facts) -> Iterator[Hit]:
 
 def _router_ports(facts: Facts, host: str) -> Iterator[tuple[int, str, Path]]:
     routers = facts.fleet.routers
-    if host not in (known(lambda: routers.primary), known(lambda: routers.standby)):
-        return
+    primary, standby = host == known(lambda: routers.primary), host == known(lambda: routers.standby)
     port, admin = known(lambda: routers.port), known(lambda: routers.admin.port)
-    if port is not None:
+    own, own_admin = known(lambda: routers.standby_port), known(lambda: routers.admin.standby_port)
+    if port is not None and (primary or (standby and own is None)):
         yield port, "the router", ("routers", "port")
-    if admin is not None:
+    if own is not None and standby:
+        yield own, "the standby", ("routers", "standby_port")
+    if admin is not None and primary:
         yield admin, "the router's admin listener", ("routers", "admin", "port")
+    if standby and (own_admin or admin) is not None:
+        path = ("routers", "admin", "standby_port" if own_admin is not None else "port")
+        yield own_admin or admin or 0, "the standby's admin listener", path
 
 
 def _engine_ports(facts: Facts, host: str) -> Iterator[tuple[int, str, Path]]:

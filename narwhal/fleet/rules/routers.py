@@ -29,9 +29,9 @@ def file_lease_is_for_one_host(facts: Facts) -> Iterator[Hit]:
     fix="Put the standby on another host, or use a file lease.",
 )
 def standby_is_elsewhere(facts: Facts) -> Iterator[Hit]:
-    """With etcd, primary and standby are on different hosts."""
+    """With etcd, primary and standby are on different hosts, where there are several."""
     routers = facts.fleet.routers
-    if routers.standby == routers.primary and facts.fleet.lease.backend == "etcd":
+    if routers.standby == routers.primary and facts.fleet.lease.backend == "etcd" and len(facts.hosts) > 1:
         yield Hit(("routers", "standby"), "the standby is on the primary's host", "another host", routers.standby)
 
 

@@ -249,9 +249,10 @@ class Supervisor:
         if self._part.file is None:
             return
         try:
-            expanded = open_fleet(self._part.file)
+            own = self._part.expanded.routers[0]
+            expanded = open_fleet(self._part.file).of_router(standby=own.standby)
             self._part = replace(self._part, expanded=expanded, profile=fleet_profile(expanded.fleet))
-        except (FleetError, SourceError, ProfileError):
+        except (ValueError, FleetError, SourceError, ProfileError):
             log.error("%s cannot be used now; starting with what it said before", self._part.file)
 
     def _end_overdue(self) -> None:
