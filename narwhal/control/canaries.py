@@ -13,7 +13,7 @@ from narwhal.control.link import REMEMBERED
 from narwhal.control.links import Links, in_use
 from narwhal.control.standing import eject
 from narwhal.control.state import Pool, Settings
-from narwhal.control.trials import Trials
+from narwhal.control.trials import Trials, full
 
 CONDEMN = 2
 """Failures of the last three."""
@@ -70,7 +70,8 @@ class Canaries:
     def _next(self) -> tuple[str, str] | None:
         """What is urgent; else the pair in use that was tried longest ago, and each fourth time one of the others."""
         engines, severed = self.pool.engines, self.pool.severed
-        pairs = [pair for pair in self.links.pairs() if all(engines[name].open for name in pair)]
+        fit = {name for name, engine in engines.items() if engine.open and not full(engine)}
+        pairs = [pair for pair in self.links.pairs() if fit.issuperset(pair)]
         pairs = [pair for pair in pairs if pair[1] not in severed.get(pair[0], ())]
         while self.urgent:
             pair = self.urgent.pop(0)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from narwhal.control.commands import AnyCommand, EngineChanged, ProbeEngine
 from narwhal.control.events import Outcome
-from narwhal.control.standing import last_of_role
+from narwhal.control.standing import changed, last_of_role
 from narwhal.control.state import Engine, Pool
 from narwhal.control.trials import Trials
 
@@ -68,7 +68,7 @@ class Suspicion:
             if not last_of_role(self.pool, side):
                 side.questions += 1
                 case.held.append(side.id)
-                commands.append(EngineChanged(side.id, "questioned", _why(case)))
+                commands.append(changed(side, t, "questioned", _why(case)))
         return [*commands, *(ProbeEngine(side.id) for side in sides if side), *self._ask(t, self.number, case)]
 
     def _ask(self, t: float, number: int, case: Case) -> list[AnyCommand]:

@@ -33,10 +33,11 @@ class Trials:
         self.open: dict[int, Trial] = {}
 
     def ask(self, t: float, producer: str, consumer: str, purpose: Purpose, owner: str = "") -> TryPair:
-        """Have a handoff tried. Engines that have prompts are given the time for those too."""
-        engines = self.pool.engines
-        busy_s = sum(engines[name].backlog_s(t) for name in {producer, consumer} if name in engines)
-        timeout_s = 2 * (self.settings.recovery.probe_timeout_s + busy_s)
+        """Have a handoff tried. Engines that have prompts are given the time for those too, full ones for a seat."""
+        sides = [engine for name in {producer, consumer} if (engine := self.pool.engines.get(name)) is not None]
+        timeout_s = 2 * (self.settings.recovery.probe_timeout_s + sum(side.backlog_s(t) for side in sides))
+        if any(full(side) for side in sides):
+            timeout_s += self.settings.serving.deadlines.first_token_s
         self.number += 1
         self.open[self.number] = Trial(producer, consumer, purpose, owner, t + 2 * timeout_s + SLACK_S)
         return TryPair(self.number, producer, consumer, purpose, timeout_s)
@@ -57,6 +58,12 @@ class Trials:
             if other.open and other is not engine and other.id not in but and other.fingerprint == engine.fingerprint
         ]
         return min(good, key=_load, default=None)
+
+
+def full(engine: Engine) -> bool:
+    """Whether an engine has no sequence or no KV left for one more: what is tried on it would wait, not fail."""
+    curves = engine.curves
+    return engine.charged_streams >= curves.max_num_seqs or engine.charged_kv_tokens >= curves.kv_capacity_tokens
 
 
 def _load(engine: Engine) -> tuple[bool, int, str]:

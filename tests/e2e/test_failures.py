@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +71,14 @@ def changes(fleet: Fleet, change: str) -> list[str]:
 def links(fleet: Fleet) -> dict[tuple[str, str], Any]:
     document = json.loads(fleet.router.send("GET", "/narwhal/links", admin=True)[2])
     return {(row["producer"], row["consumer"]): row for row in document["links"]}
+
+
+def narwhal(fleet: Fleet, verb: str, code: int) -> Any:
+    """The data of a verb's answer."""
+    argv = [sys.executable, "-m", "narwhal", verb, "--router", f"http://127.0.0.1:{fleet.router.admin_port}"]
+    done = subprocess.run([*argv, "--format", "json"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)["data"]
 
 
 def fault(fleet: Fleet, number: int, **what: Any) -> None:
@@ -173,6 +182,10 @@ def test_a_dead_link_is_avoided_and_both_its_engines_serve_others(tmp_path: Path
             traffic.more(10)
             fault(fleet, 0, kind="drop_peer", engine=engine_id(fleet, 2))
             eventually(lambda: links(fleet)[pair]["state"] == "out", "the pair's end")
+            shown = narwhal(fleet, "links", 3)["links"]
+            assert [(row["producer"], row["consumer"]) for row in shown if row["state"] == "out"] == [pair]
+            told = [row for row in narwhal(fleet, "why", 0)["changes"] if row["change"] == "out"]
+            assert [(row["producer"], row["consumer"]) for row in told] == [pair]
             before = {key: row["handoffs"] for key, row in links(fleet).items()}
             traffic.more(40)
             after = {key: row["handoffs"] for key, row in links(fleet).items()}
