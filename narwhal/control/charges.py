@@ -66,11 +66,8 @@ def release_decode(pool: Pool, request: Request) -> None:
     request.kv_tokens = 0
 
 
-def count_handoff(pool: Pool, request: Request, t: float) -> None:
+def count_handoff(engine: Engine, request: Request, t: float) -> None:
     """Count a handoff whose first token came, on its pair."""
-    engine = pool.engines.get(request.decode_engine)
-    if engine is None:
-        return
     link = engine.links.get(request.prefill_engine)
     if link is None:
         link = engine.links[request.prefill_engine] = Link()

@@ -5,7 +5,7 @@ kind (`learning`). And the handoff: a moving mean of the time from sending leg 2
 token, which admission charges.
 """
 
-from narwhal.control.charges import begin_intervals
+from narwhal.control.charges import begin_intervals, count_handoff
 from narwhal.control.learning import Learned
 from narwhal.control.meter import LEAST_TOKENS
 from narwhal.control.state import Engine, Phase, Pool, Request
@@ -39,9 +39,11 @@ def correct_prefill(pool: Pool, engine: Engine, t: float, sent_t: float, prompt_
 
 def observe_first_token(pool: Pool, request: Request, t: float, sent_t: float | None) -> None:
     """The first token is out at `t`: a handoff's time is known, or a prompt's that ran on one engine (`sent_t`)."""
+    engine = pool.engines.get(request.decode_engine)
     if request.phase is Phase.DECODE:
         pool.handoff_s += WEIGHT * (max(t - request.entered_t, 0.0) - pool.handoff_s)
-    engine = pool.engines.get(request.decode_engine)
+        if engine is not None:
+            count_handoff(engine, request, t)
     if engine is None:
         return
     if sent_t is not None and not request.whole:

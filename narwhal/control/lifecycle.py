@@ -246,8 +246,6 @@ class Lifecycle:
         commands = self.vindicated(event.t, request) if request.accused else []
         charge = charges.release_prefill(self.pool, request) if request.phase is Phase.WHOLE else None
         observe_first_token(self.pool, request, event.t, charge[0] if charge is not None else None)
-        if request.phase is Phase.DECODE:
-            charges.count_handoff(self.pool, request, event.t)
         if charge is None:
             return commands
         self._count_entry(request, event.t)

@@ -25,14 +25,13 @@ def choose_prefill(pool: Pool, settings: Settings, t: float, request: Request) -
     best: Engine | None = None
     best_cost = (True, True, float("inf"))
     in_flight, tokens = settings.serving.prefill_in_flight, request.prompt_tokens
-    excluded, avoided, stranded = request.excluded, request.avoided, pool.stranded
+    excluded, avoided, shunned = request.excluded, request.avoided, pool.shunned
     for engine in pool.prefill:
         if len(engine.prefills) >= in_flight and not has_room(engine, settings, tokens):
             continue
         if engine.id in excluded:
             continue
-        last = engine.id == avoided or engine.probation or engine.id in stranded
-        cost = (last, engine.streams > 0, engine.backlog_s(t))
+        cost = (engine.id == avoided or engine.id in shunned, engine.streams > 0, engine.backlog_s(t))
         if best is None or cost < best_cost:
             best, best_cost = engine, cost
     return best
@@ -50,14 +49,16 @@ def choose_decode(pool: Pool, settings: Settings, request: Request, *, full: boo
     best: Engine | None = None
     best_cost = (True, True, float("inf"))
     own, excluded, tokens = request.prefill_engine, request.excluded, request.prompt_tokens
-    severed = pool.severed.get(own, ()) if pool.severed else ()
-    doubtful = pool.doubtful.get(own, ()) if pool.doubtful else ()
+    shunned = pool.shunned
+    if pool.severed or pool.doubtful:
+        excluded += tuple(pool.severed.get(own, ()))
+        shunned += tuple(pool.doubtful.get(own, ()))
     for engine in pool.decode:
-        if engine.id == own or engine.fingerprint != fingerprint or engine.id in excluded or engine.id in severed:
+        if engine.id == own or engine.fingerprint != fingerprint or engine.id in excluded:
             continue
         if not full and not has_seat(engine, tokens, tpot_s):
             continue
-        cost = (engine.probation or engine.id in doubtful, bool(engine.prefills), engine.occupancy(tpot_s))
+        cost = (engine.id in shunned, bool(engine.prefills), engine.occupancy(tpot_s))
         if best is None or cost < best_cost:
             best, best_cost = engine, cost
     return best

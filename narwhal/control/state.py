@@ -321,6 +321,8 @@ class Pool:
     """Pairs that failed lately: others are preferred."""
     stranded: tuple[str, ...] = ()
     """Open prefill engines that no open decode engine may read from."""
+    shunned: tuple[str, ...] = ()
+    """Open engines that are chosen last: on probation, or stranded."""
     handoff_s: float = 0.0
     """Measured seconds from sending leg 2 to its first token, a moving mean."""
 
@@ -335,6 +337,7 @@ class Pool:
         )
         if self.severed or self.stranded:
             self.stranded = tuple(engine.id for engine in self.prefill if not self._readers(engine))
+        self.shunned = self.stranded + tuple([engine.id for engine in engines if engine.probation])
 
     def _readers(self, producer: Engine) -> list[Engine]:
         cut = self.severed.get(producer.id, ())

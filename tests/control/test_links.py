@@ -64,10 +64,12 @@ def test_a_pair_that_is_out_is_avoided_and_both_its_engines_serve_others() -> No
     pairs = set()
     for number in range(30):
         driver.engine("e0").probation = number % 2 == 0  # so that both producers have their turn
+        driver.pool.refresh()
         prefill = only(driver.arrive(number, 10), StartPrefill).engine
         pairs.add((prefill, only(driver.prefilled(number), StartDecode).engine))
         driver.feed(RequestFinished(driver.t, number, 5))
         driver.engine("e3").probation = number % 4 < 2
+        driver.pool.refresh()
     assert ("e0", "e2") not in pairs
     assert {("e0", "e3"), ("e1", "e2")} <= pairs
 
