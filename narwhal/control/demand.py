@@ -21,6 +21,8 @@ CHANGE_SHARE = 0.15
 COMPACT = 4096
 """Forgotten entries of a history that are dropped at once."""
 NEVER = float("-inf")
+ARRIVED, ENTERED, LEFT = range(3)
+"""Kinds of what is noted of a request."""
 
 
 class Sums(NamedTuple):
@@ -191,15 +193,19 @@ class Flow:
 
 
 class Demand:
-    """Offered demand of one pool. Times may not run backwards; one that does counts as the latest seen."""
+    """Offered demand of one pool. Times may not run backwards; one that does counts as the latest seen.
+
+    What a request tells is noted, and counted when somebody asks: as the decisions for a request do many things once
+    each, every call among them costs several times what it costs in a loop over what was noted.
+    """
 
     def __init__(self, settings: Settings, pool: Pool) -> None:
         self._pool = pool
         self._settings = settings
-        self.prefill = Flow(settings)
-        """Prefill seconds that arrive, on the reference curve: per second, that is in engines."""
-        self.decode = Flow(settings)
-        """Occupancy of streams that finish prefill, less what leaves within `FLOW_S`, per second."""
+        self._prefill = Flow(settings)
+        self._decode = Flow(settings)
+        self._noted: list[tuple[int, float, float, float, float]] = []
+        """What is not counted yet: (kind, t, cost or occupancy, entered_t, occupancy then)."""
         self.arrivals = 0
         """Requests so far."""
         self.timeouts = 0
@@ -212,63 +218,95 @@ class Demand:
         self._brief_entered = 0.0
         self._brief_left = 0.0
 
+    @property
+    def prefill(self) -> Flow:
+        """Prefill seconds that arrive, on the reference curve: per second, that is in engines."""
+        self.count()
+        return self._prefill
+
+    @property
+    def decode(self) -> Flow:
+        """Occupancy of streams that finish prefill, less what leaves within `FLOW_S`, per second."""
+        self.count()
+        return self._decode
+
     def retune(self, t: float) -> None:
         """The settings were changed: horizons may be others."""
         t = self.now(t)
-        for flow in (self.prefill, self.decode):
+        for flow in (self._prefill, self._decode):
             flow.retune(self._settings, t)
         self._entered.keep(max(FLOW_S, self._settings.controller.reactive.window_s))
 
     def now(self, t: float) -> float:
         """The time to count with: `t`, or the latest seen if that is later."""
+        self.count()
+        return self._later(t)
+
+    def _later(self, t: float) -> float:
         if t > self._t:
             if self._t == NEVER:
-                self.prefill.begin(t)
-                self.decode.begin(t)
+                self._prefill.begin(t)
+                self._decode.begin(t)
             self._t = t
         return self._t
 
     def arrived(self, t: float, cost_s: float) -> None:
         """A request arrived whose prompt costs `cost_s` seconds of prefill."""
-        t = self.now(t)
         self.arrivals += 1
-        self.prefill.add(t, cost_s)
+        self._noted.append((ARRIVED, t, cost_s, 0.0, 0.0))
+        if len(self._noted) >= COMPACT:
+            self.count()
 
     def entered_decode(self, t: float, occupancy: float) -> None:
         """A stream finished prefill; `occupancy` is its share of a decode engine in the binding term."""
-        t = self.now(t)
-        self.decode.add(t, occupancy)
-        self._entered.add(t, occupancy)
+        self._noted.append((ENTERED, t, occupancy, 0.0, 0.0))
 
     def left_decode(self, t: float, occupancy: float, entered_t: float, entered: float | None = None) -> None:
         """A stream ended that had entered decode at `entered_t` with the share `entered`, `occupancy` at the end."""
-        t = self.now(t)
-        self._left.add(t, occupancy)
-        if entered_t > t - FLOW_S:
-            entered = occupancy if entered is None else entered
-            self.decode.add(t, -entered)
-            heappush(self._brief_by_t, (entered_t, entered, occupancy))
-            self._brief_entered += entered
-            self._brief_left += occupancy
-        self._forget_brief(t)
+        self._noted.append((LEFT, t, occupancy, entered_t, occupancy if entered is None else entered))
 
     def first_token_timeout(self, t: float) -> None:
         """A first token did not come in time."""
         self.now(t)
         self.timeouts += 1
 
+    def count(self) -> None:
+        """Count what was noted, in its order; nothing that is asked for changes by it."""
+        if not self._noted:
+            return
+        noted, self._noted = self._noted, []
+        prefill, decode, entered = self._prefill.add, self._decode.add, self._entered.add
+        for kind, t, value, entered_t, before in noted:
+            t = self._later(t)
+            if kind == ARRIVED:
+                prefill(t, value)
+            elif kind == ENTERED:
+                decode(t, value)
+                entered(t, value)
+            else:
+                self._count_left(t, value, entered_t, before)
+
+    def _count_left(self, t: float, occupancy: float, entered_t: float, entered: float) -> None:
+        self._left.add(t, occupancy)
+        if entered_t > t - FLOW_S:
+            self._decode.add(t, -entered)
+            heappush(self._brief_by_t, (entered_t, entered, occupancy))
+            self._brief_entered += entered
+            self._brief_left += occupancy
+        self._forget_brief(t)
+
     def settle(self, t: float) -> bool:
         """Look for a change point; restart the long horizons after one. Returns whether there was one."""
         t = self.now(t)
-        if not (self.prefill.changed(t) or self.decode.changed(t)):
+        if not (self._prefill.changed(t) or self._decode.changed(t)):
             return False
-        for flow in (self.prefill, self.decode):
+        for flow in (self._prefill, self._decode):
             flow.restart(t - flow.short_s)
         return True
 
     def prefill_load(self, t: float) -> float:
         """pe*: prefill seconds offered per second, the larger of the long rate and the short one less its error."""
-        t, flow = self.now(t), self.prefill
+        t, flow = self.now(t), self._prefill
         return max(flow.rate(flow.long_span_s(t), t), flow.rate(flow.short_s, t) - flow.error(flow.short_s, t))
 
     def entering(self, t: float) -> float:
@@ -292,7 +330,8 @@ class Demand:
 
     def mean_occupancy(self) -> float:
         """Mean share of a decode engine that a recent stream took when it entered; 0 when there was none."""
-        sums = self._entered.since(self._t - self.decode.window_s)
+        self.count()
+        sums = self._entered.since(self._t - self._decode.window_s)
         return sums.total / sums.events if sums.events else 0.0
 
     def _forget_brief(self, t: float) -> None:

@@ -104,6 +104,7 @@ class Cut:
 
     def __init__(self, control: Control, *, residents: bool = True) -> None:
         """`residents` False: without the requests. Raises `TypeError` when something is reachable that is no state."""
+        control.demand.count()  # what is only noted holds several times each, which `_shifted` does not know
         requests = control.pool.requests if residents else {}
         writer = _Writer(control.pool.requests, residents=residents)
         self._accounts = writer.write(control.pool.accounts)
