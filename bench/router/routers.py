@@ -129,7 +129,7 @@ def _ours(folder: Path, mock: Mock, port: int, name: str) -> list[str]:
             admin=port + 1,
             engines=port + 2,
             side=port + 4,
-            serving="continuation: true" if name == CONTINUED else "",
+            serving=f"continuation: {{enabled: {str(name == CONTINUED).lower()}}}",
             routers=f", tls: {_certificate(folder)}" if name == SECURED else _ROUTERS.get(name, ""),
         )
     )

@@ -139,7 +139,7 @@ def refuse_late(pool: Pool, settings: Settings, t: float, request: Request) -> R
     """The refusal of a queued request that wakes, when what is left is too little for its own prefill."""
     limit = request.ttft_s * (1 + settings.serving.margin)
     price = t - request.arrived_t + request.cost_s + _handoff_s(pool, request)
-    if price <= limit or request.attempts or _open(pool, settings, request):
+    if price <= limit or request.attempts or request.resumed or _open(pool, settings, request):
         return None
     return Refusal(
         "queue",

@@ -129,4 +129,6 @@ def release_held(pool: Pool, request: Request, *, served: bool) -> None:
 def settle(request: Request) -> None:
     """Give its tenant back what a request that is over did not use."""
     began = request.prefill_engine or request.decode_engine or request.attempts
-    request.share.account.end(request.expected_tokens, request.prompt_tokens + request.produced if began else 0)
+    request.share.account.end(
+        request.expected_tokens, request.prompt_tokens - request.delivered + request.produced if began else 0
+    )

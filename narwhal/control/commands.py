@@ -17,7 +17,7 @@ class Command(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Wait(Command, frozen=True, tag=True):
-    """The request waits in the router's queue (`queue`) or for a decode seat (`seat`).
+    """The request waits in the router's queue (`queue`), for a decode seat (`seat`), or to be tried again (`retry`).
 
     Report `DeadlinePassed(what)` at `until`, unless another command for the request came first.
     """
@@ -50,6 +50,18 @@ class StartDecode(Command, frozen=True, tag=True):
 
 class StartWhole(Command, frozen=True, tag=True):
     """Send the whole request to `engine`, without a handoff; reports as for `StartDecode`."""
+
+    request: int
+    engine: str
+    until: float
+
+
+class Resume(Command, frozen=True, tag=True):
+    """The engine of a stream is lost. Find out with `engine` where its text stands, so that it can go on.
+
+    Report `ResumeReady`, `ResumeFailed`, or at `until` `DeadlinePassed(resume)`. What is started for it next is to
+    ask for the rest.
+    """
 
     request: int
     engine: str
@@ -150,6 +162,7 @@ AnyCommand = (
     | StartPrefill
     | StartDecode
     | StartWhole
+    | Resume
     | Refuse
     | Abort
     | MoveRole

@@ -30,17 +30,18 @@ from narwhal.control.events import (
     RequestArrived,
     RequestCancelled,
     RequestFinished,
+    ResumeFailed,
+    ResumeReady,
     RoleMoved,
     SettingsChanged,
     SwapRequested,
     Tick,
     TokensObserved,
 )
-from narwhal.control.failures import FAILURES
 from narwhal.control.generations import named
 from narwhal.control.health import Health
-from narwhal.control.lifecycle import Lifecycle
 from narwhal.control.roles import RoleController
+from narwhal.control.setbacks import Setbacks
 from narwhal.control.state import Pool, Request, Settings
 
 LOST = ("ejected", "left")
@@ -56,7 +57,7 @@ class Control:
         self.pool.accounts.configure(settings.tenants)
         self.demand = Demand(settings, self.pool)
         self.health = Health(settings, self.pool)
-        self.lifecycle = Lifecycle(settings, self.pool, self.demand)
+        self.lifecycle = Setbacks(settings, self.pool, self.demand)
         self.roles = RoleController(settings, self.pool, self.demand)
         health, lifecycle, roles = self.health, self.lifecycle, self.roles
         lifecycle.vindicated = self._vindicated
@@ -69,6 +70,8 @@ class Control:
             RequestCancelled: lifecycle.cancelled,
             DeadlinePassed: self._deadline_passed,
             LegFailed: self._leg_failed,
+            ResumeReady: lifecycle.resume_ready,
+            ResumeFailed: lifecycle.resume_failed,
             Tick: self._tick,
             EngineObserved: self._observed,
             EngineChecked: lambda event: self._standing(event.t, health.generations.checked(event)),
@@ -149,10 +152,10 @@ class Control:
             if change.change in LOST:
                 gone = change.engine not in self.pool.engines
                 victims = losses.lost(self.pool, change.engine, gone=gone)
-                commands = commands + self.lifecycle.send_on(victims, change.engine, t, FAILURES["connection"])
+                commands = commands + self.lifecycle.send_on(victims, change.engine, t, "connection")
             elif change.change == "suspected":
                 victims = losses.stalled(self.pool, self.settings, change.engine)
-                commands = commands + self.lifecycle.send_on(victims, change.engine, t, FAILURES["timeout"])
+                commands = commands + self.lifecycle.send_on(victims, change.engine, t, "timeout")
         return commands + self._place(t)
 
     def _tick(self, event: Tick) -> list[AnyCommand]:

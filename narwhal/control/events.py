@@ -24,8 +24,9 @@ Outcome = Literal["right", "wrong", "leg_1", "leg_2", "reference", "untold"]
 """Of a handoff that was tried: the answer was right (or not compared); it was not the one that the consumer computes
 itself; the producer failed; the consumer failed; the consumer's own prefill failed; the router could not try."""
 
-Deadline = Literal["queue", "seat", "prefill", "first_token", "gap", "request"]
-"""What was waited for: an engine for leg 1; an engine for leg 2; leg 1's answer; first token; next token; all."""
+Deadline = Literal["queue", "seat", "retry", "prefill", "first_token", "gap", "resume", "request"]
+"""What was waited for: an engine for leg 1; an engine for leg 2; the time of a retry; leg 1's answer; the first token;
+the next token; where the text of a stream stands; all."""
 
 
 class Event(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -173,6 +174,8 @@ class RequestArrived(Event, frozen=True, tag=True):
     """When its first byte arrived, when that is earlier than `t`; TTFT counts from there."""
     priority: Priority | None = None
     """What it asks for; None: its tenant's."""
+    resumable: bool = False
+    """Whether its stream can go on on another engine: what comes follows from its tokens alone."""
 
 
 class PrefillFinished(Event, frozen=True, tag=True):
@@ -217,9 +220,28 @@ class LegFailed(Event, frozen=True, tag=True):
     engine: str
     cause: FailureCause
     visible: bool = False
-    """Whether the client has seen a byte of the answer."""
+    """Whether the client has seen a token of this leg."""
     status: int = 0
     """HTTP status of the engine; 0: none came."""
+
+
+class ResumeReady(Event, frozen=True, tag=True):
+    """The answer to `Resume`: the stream can go on, from its prompt and the tokens that its client has."""
+
+    request: int
+    prompt_tokens: int
+    """Both together."""
+    max_tokens: int
+    """Most tokens that it may still produce."""
+
+
+class ResumeFailed(Event, frozen=True, tag=True):
+    """The answer to `Resume`: it is not known how the stream goes on."""
+
+    request: int
+    engine: str
+    """The engine that was asked, when it did not tell; empty: the stream cannot go on at all."""
+    reason: str
 
 
 class RequestCancelled(Event, frozen=True, tag=True):
@@ -302,6 +324,8 @@ AnyEvent = (
     | TokensObserved
     | RequestFinished
     | LegFailed
+    | ResumeReady
+    | ResumeFailed
     | RequestCancelled
     | DeadlinePassed
     | Tick

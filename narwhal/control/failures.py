@@ -9,3 +9,6 @@ FAILURES = {
     "handoff": "the prompt's KV could not be handed over; the request may be sent again",
 }
 """What a client is told, by cause of the last failure. It names no engine: clients learn nothing about the fleet."""
+
+NO_RESUME = "the engine that served this request was lost, and another cannot go on ({}); the request may be sent again"
+"""What a client is told whose stream ends though it was to go on, with the reason."""

@@ -1,22 +1,19 @@
-"""A request from its arrival to its end: queue, leg 1, seat, leg 2, retries."""
+"""A request from its arrival to its end: queue, leg 1, seat, leg 2. What becomes of it on the way is in `setbacks`."""
 
 from collections.abc import Callable
 
 from narwhal.control import admission, charges, load, losses, placement
-from narwhal.control.commands import Abort, AnyCommand, Refuse, StartDecode, StartPrefill, StartWhole, Wait
+from narwhal.control.commands import AnyCommand, Refuse, StartDecode, StartPrefill, StartWhole, Wait
 from narwhal.control.corrections import correct_prefill, learn_intervals, observe_first_token, watch_batches
 from narwhal.control.demand import Demand
 from narwhal.control.events import (
-    DeadlinePassed,
     FirstToken,
-    LegFailed,
     PrefillFinished,
     RequestArrived,
     RequestCancelled,
     RequestFinished,
     TokensObserved,
 )
-from narwhal.control.failures import FAILURES
 from narwhal.control.state import Engine, Phase, Pool, Request, Settings
 
 NEVER = float("inf")
@@ -54,7 +51,9 @@ class Lifecycle:
         refusal = admission.refuse(pool, settings, self.demand, t, request)
         hold = bool(settings.tenants) and admission.may_hold(pool, settings, self.demand, t, request, refusal)
         if refusal is not None and not hold:
-            return [_refusal(request, refusal)]
+            return [refusal_of(request, refusal)]
+        if event.resumable:
+            request.resumable = True
         request.expected_tokens = share.account.begin(tokens, event.max_tokens)
         pool.requests[request.id] = request
         if hold:
@@ -81,7 +80,7 @@ class Lifecycle:
             if refusal is None:
                 commands += self._enqueue(request, t)
             else:
-                commands.append(self._end_queued(request, _refusal(request, refusal)))
+                commands.append(self._end_queued(request, refusal_of(request, refusal)))
         return commands
 
     def _place_new(self, request: Request, t: float) -> list[AnyCommand]:
@@ -143,7 +142,7 @@ class Lifecycle:
             return self._end_queued(request, failed)
         late = admission.refuse_late(pool, settings, t, request) if request.phase is not Phase.NEW else None
         if late is not None:
-            return self._end_queued(request, _refusal(request, late))
+            return self._end_queued(request, refusal_of(request, late))
         if request.whole or not splits:
             engine = placement.choose_whole(pool, settings, t, request)
             return self._start_whole(request, engine, t) if engine else None
@@ -264,6 +263,10 @@ class Lifecycle:
     def finished(self, event: RequestFinished) -> list[AnyCommand]:
         """An answer is complete: what it used is known."""
         request = self.pool.requests.get(event.request)
+        pool, serving = self.pool, self.settings.serving
+        if pool.retries.spent or pool.continuations.spent:
+            pool.retries.earn(serving.retry_budget)
+            pool.continuations.earn(serving.continuation.budget)
         if request is not None:
             learn_intervals(self.pool, request, event.t, event.completion_tokens)
             charges.correct_tokens(request, event.completion_tokens)
@@ -303,86 +306,13 @@ class Lifecycle:
         charges.release_decode(self.pool, request)
         del self.pool.requests[request.id]
 
-    # Failures
-
-    def leg_failed(self, event: LegFailed) -> list[AnyCommand]:
-        """Send the request elsewhere while its client has seen nothing, else end it."""
-        request = self.pool.requests.get(event.request)
-        if request is None or event.engine != request.serving:
-            return []
-        if event.cause == "client":  # the engine's own answer goes to the client; nobody is to blame
-            return self._over(request.id, event.t)
-        if event.cause == "status" or event.status >= 500:
-            request.status_failures += event.cause != "overload"
-        return self._retry(request, event.t, event.engine, visible=event.visible, what=FAILURES[event.cause])
-
-    def _retry(self, request: Request, t: float, engine: str, *, visible: bool, what: str) -> list[AnyCommand]:
-        if visible or request.first_token:
-            self._count_exit(request, t)
-            self._end(request)
-            return [Abort(request.id, 502, "upstream", what), *self.advance(t)]
-        request.excluded += (engine,)
-        if request.attempts >= self.settings.serving.max_retries or request.status_failures >= 2:
-            self._end(request)
-            return [Abort(request.id, 502, "upstream", what), *self.advance(t)]
-        request.attempts += 1
-        if request.decode_engine == engine:
-            request.avoided = request.prefill_engine
-        charges.drop_prefill(self.pool, request)
-        charges.release_decode(self.pool, request)
-        return self._enqueue(request, t, front=True) + self.fill_seats(t)
-
-    def send_on(self, requests: list[Request], engine: str, t: float, what: str) -> list[AnyCommand]:
-        """Serve requests elsewhere that waited for an engine which fails."""
-        commands: list[AnyCommand] = []
-        for request in requests:
-            if request.phase is Phase.SEAT:
-                commands += self._enqueue(request, t, front=True)
-            elif request.id in self.pool.requests:
-                commands += self._retry(request, t, engine, visible=False, what=what)
-        return commands
-
-    def deadline_passed(self, event: DeadlinePassed) -> list[AnyCommand]:
-        """Something did not come in time."""
-        request = self.pool.requests.get(event.request)
-        if request is None:
-            return []
-        t, what, phase = event.t, event.what, request.phase
-        if what == "queue" and phase is Phase.HELD:
-            late = admission.too_late(self.pool, self.settings, self.demand, t, request)
-            return [self._end_queued(request, _refusal(request, late))]
-        if what == "queue" and phase is Phase.QUEUED:
-            wait_s = self.settings.serving.queue.max_wait_s
-            return [self._end_queued(request, Refuse(request.id, 503, "queue_timeout", f"waited {wait_s:g} s", 1.0))]
-        if what == "seat" and phase is Phase.SEAT:
-            return self._last_call(request, t)
-        if what == "prefill" and phase is Phase.PREFILL:
-            return self._retry(request, t, request.prefill_engine, visible=False, what=FAILURES["timeout"])
-        if what == "first_token" and phase in (Phase.DECODE, Phase.WHOLE) and not request.first_token:
-            self.demand.first_token_timeout(t)
-            return self._retry(request, t, request.decode_engine, visible=False, what=FAILURES["timeout"])
-        if what in ("gap", "request"):
-            self._count_exit(request, t)
-            self._end(request)
-            message = "no token in time" if what == "gap" else "the request took too long"
-            return [Abort(request.id, 504, "timeout", message), *self.advance(t)]
-        return []
-
-    def _last_call(self, request: Request, t: float) -> list[AnyCommand]:
-        """Half the lease is nearly over: hand over to an engine's own queue, which renews it."""
-        commands = self._seat(request, t, full=True)
-        if commands or request.phase is not Phase.SEAT:
-            self.pool.seats.take(request)
-            return commands
-        self._end(request)
-        return [Refuse(request.id, 503, "no_engine", "no decode engine can take the request", 1.0)]
-
 
 def _until(t: float, seconds: float) -> float:
     return t + seconds if seconds > 0 else NEVER
 
 
-def _refusal(request: Request, refusal: admission.Refusal) -> Refuse:
+def refusal_of(request: Request, refusal: admission.Refusal) -> Refuse:
+    """The command that refuses a request; its tenant is told when a larger fleet would have let it in."""
     if refusal.code in admission.NO_CAPACITY:
         request.share.turned_away(request.arrived_t)
     return Refuse(request.id, refusal.status, refusal.code, refusal.message, refusal.retry_after_s)

@@ -23,12 +23,13 @@ def all_failed(pool: Pool, request: Request, *, splits: bool) -> bool:
 def lost(pool: Pool, engine: str, *, gone: bool) -> list[Request]:
     """What is to be sent on from an engine that was ejected or is `gone` from the fleet.
 
-    Streams that have begun end by themselves where the engine broke; with one that is gone, they end too.
+    Streams that have begun go on elsewhere if they can. Others end by themselves where the engine broke; with one that
+    is gone, they end too.
     """
     return [
         request
         for request in pool.requests.values()
-        if (request.serving == engine and (gone or not request.first_token))
+        if (request.serving == engine and (gone or not request.first_token or request.resumable))
         or (request.phase is Phase.SEAT and request.prefill_engine == engine)
     ]
 

@@ -31,6 +31,7 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
+from narwhal.control.budget import Budget
 from narwhal.control.canaries import Canaries
 from narwhal.control.control import Control
 from narwhal.control.curves import Curves
@@ -41,7 +42,6 @@ from narwhal.control.evidence import Evidence, Settled
 from narwhal.control.generations import Generations, Readmission
 from narwhal.control.health import Health
 from narwhal.control.learning import Estimate, Learned
-from narwhal.control.lifecycle import Lifecycle
 from narwhal.control.link import Link
 from narwhal.control.links import Links
 from narwhal.control.meter import Meter
@@ -49,6 +49,7 @@ from narwhal.control.projection import Projection
 from narwhal.control.queue import FairQueue, Line, PriorityClass
 from narwhal.control.reactive import Reactive
 from narwhal.control.roles import RoleController, Timer
+from narwhal.control.setbacks import Setbacks
 from narwhal.control.state import Engine, Pool, Request, Settings
 from narwhal.control.suspicion import Case, Suspicion
 from narwhal.control.tenants import Account, Accounts, Share
@@ -60,7 +61,8 @@ STATE: dict[str, type] = {
     for kind in (
         *(Canaries, Case, Drift, Generations, Link, Links, Readmission, Suspicion, Trial, Trials, Vitals),
         *(Account, Accounts, Demand, Departure, Engine, Estimate, Evidence, FairQueue, Flow, Health, History, Learned),
-        *(Lifecycle, Line, Meter, Pool, PriorityClass, Projection, Reactive, RoleController, Settled, Share, Timer),
+        *(Budget, Line, Meter, Pool, PriorityClass, Projection, Reactive, RoleController, Setbacks, Settled, Share),
+        Timer,
     )
 }
 """Classes whose objects hold state: nothing else is made from a file."""

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from pydantic import TypeAdapter
 
+from narwhal.control.budget import Budget
 from narwhal.control.curves import Curves
 from narwhal.control.events import Role
 from narwhal.control.learning import Learned
@@ -36,6 +37,8 @@ class Settings:
     controller: Controller
     recovery: Recovery
     kv_lease_s: float = 30.0
+    max_model_len: int = 16384
+    """Longest prompt plus answer, in tokens."""
     tenants: tuple[TenantLimits, ...] = ()
     """None: every request is of tenant `default`, without limits."""
 
@@ -45,7 +48,15 @@ class Settings:
         names = TenantLimits.model_fields
         tenants = tuple(TenantLimits.model_validate(t.model_dump(include=set(names))) for t in fleet.routers.tenants)
         serving, controller = fleet.serving, fleet.controller
-        return cls(fleet.slo, serving, controller, fleet.recovery, fleet.engines.kv_lease_s, tenants)
+        return cls(
+            fleet.slo,
+            serving,
+            controller,
+            fleet.recovery,
+            fleet.engines.kv_lease_s,
+            fleet.engines.max_model_len,
+            tenants,
+        )
 
     def copy(self) -> "Settings":
         """The same values, to be changed apart."""
@@ -66,9 +77,9 @@ class Settings:
     def read(cls, document: dict[str, Any]) -> "Settings":
         """The inverse of `document`. Raises `ValueError` for what is none, `KeyError` for a part that is missing.
 
-        Only `tenants` may be missing: files of events of earlier versions have none.
+        `tenants` and `max_model_len` may be missing: files of events of earlier versions have none.
         """
-        document = {"tenants": (), **document}
+        document = {"tenants": (), "max_model_len": 16384, **document}
         return cls(**{name: adapter.validate_python(document[name]) for name, adapter in cls._adapters().items()})
 
     @classmethod
@@ -89,6 +100,10 @@ class Phase(Enum):
     """Leg 1 is done, leg 2 waits for a decode engine."""
     DECODE = "decode"
     WHOLE = "whole"
+    PAUSED = "paused"
+    """It failed and is tried again after a pause."""
+    RESUMING = "resuming"
+    """The engine of its stream is lost; where its text stands is being found out."""
 
 
 class Request(msgspec.Struct, array_like=True, eq=False, gc=False):
@@ -137,6 +152,15 @@ class Request(msgspec.Struct, array_like=True, eq=False, gc=False):
     """Producer of a handoff that failed on its consumer: perhaps to blame, so others are tried first."""
     accused: tuple[tuple[str, str], ...] = ()
     """Producer (empty: none) and engine of each leg that answered it with a 5xx; whose fault it is, is open yet."""
+
+    resumable: bool = False
+    """Whether its stream can go on on another engine."""
+    resumed: int = 0
+    """How often it did."""
+    delivered: int = 0
+    """Tokens of its prompt that its client has as part of the answer: it goes on behind them."""
+    asked: str = ""
+    """The engine that was asked where its text stands."""
 
     @property
     def serving(self) -> str:
@@ -301,6 +325,10 @@ class Pool:
     """Requests whose leg 1 is done and whose leg 2 waits for a decode engine."""
     epoch: int = 0
     """Rises with each role change."""
+    retries: Budget = field(default_factory=Budget)
+    """For requests that an engine failed."""
+    continuations: Budget = field(default_factory=Budget)
+    """For streams that an engine failed."""
     hold: bool = False
     hold_reason: str = ""
     frozen: bool = False

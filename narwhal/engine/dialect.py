@@ -62,8 +62,8 @@ class Dialect(Protocol):
     def leg2(self, body: Body, handoff: Raw, *, token_ids: bool = False) -> bytes:
         """Body of leg 2; `token_ids`: have the ids of its tokens told in the answer."""
 
-    def whole(self, body: Body) -> bytes:
-        """Body for one engine that serves both phases."""
+    def whole(self, body: Body, *, token_ids: bool = False) -> bytes:
+        """Body for one engine that serves both phases; `token_ids` as in `leg2`."""
 
     def metrics(self, text: str) -> EngineMetrics | None:
         """Parse the engine's metrics page; None when it is not one."""
@@ -104,6 +104,15 @@ _NOT_IN_LEG1 = frozenset((
 """Fields that a one-token prefill must not carry (`min_tokens` above 1 is a 400) or that only cost work there."""
 
 
+def _with_prompt(params: Raw, body: Body) -> Raw:
+    """KV transfer parameters, with the ids that stand for the prompt where the body brings some (`{"…": […]}`).
+
+    Only the router writes them there: a chat that goes on cannot be rendered from its messages.
+    """
+    own = body.get("kv_transfer_params")
+    return params if own is None else Raw(b"%s,%s" % (bytes(own)[:-1], bytes(params)[1:]))
+
+
 class VllmDialect:
     """vLLM with NixlConnector, as observed on 0.26 and 0.32 (`docs/adr`, engine contract tests)."""
 
@@ -123,7 +132,7 @@ class VllmDialect:
         leg["max_tokens"] = _ONE
         if "max_completion_tokens" in leg:
             leg["max_completion_tokens"] = _ONE
-        leg["kv_transfer_params"] = _ASK_FOR_HANDOFF
+        leg["kv_transfer_params"] = _with_prompt(_ASK_FOR_HANDOFF, body)
         return self._encode(leg)
 
     def leg1_answer(self, answer: bytes) -> Leg1Answer | None:
@@ -140,14 +149,14 @@ class VllmDialect:
 
     def leg2(self, body: Body, handoff: Raw, *, token_ids: bool = False) -> bytes:
         """Body of leg 2: the client's, with leg 1's handoff."""
-        leg = {**body, "kv_transfer_params": handoff}
+        leg = {**body, "kv_transfer_params": _with_prompt(handoff, body)}
         if token_ids:
             leg["return_token_ids"] = _TRUE
         return self._encode(leg)
 
-    def whole(self, body: Body) -> bytes:
+    def whole(self, body: Body, *, token_ids: bool = False) -> bytes:
         """The client's body."""
-        return self._encode(body)
+        return self._encode({**body, "return_token_ids": _TRUE} if token_ids else body)
 
     def metrics(self, text: str) -> EngineMetrics | None:
         """Running and waiting requests, KV in use, and the process's start, from a vLLM metrics page."""

@@ -77,6 +77,14 @@ class ChunkTracker:
         return tail[start : start + 512] if start >= 0 else b""
 
     @property
+    def last_bytes(self) -> bytes:
+        """The last bytes that passed, without a gap; they may begin amid an event."""
+        before_that, before, last = self.tail
+        if len(last) >= TAIL:
+            return last
+        return before + last if len(before) >= TAIL else before_that + before + last
+
+    @property
     def said_done(self) -> bool:
         """Whether `[DONE]` has passed, though perhaps not the last chunk: the content is complete."""
         return self.tail[2].endswith(_DONE)

@@ -6,7 +6,8 @@ first one. Nothing is decoded: a quote inside JSON text is escaped, so the names
 
 import re
 
-from narwhal.router.chunks import Dechunker, dechunk
+from narwhal.router.chunks import ChunkTracker, Dechunker, dechunk
+from narwhal.router.continuation import Opening, read_opening
 
 _IDS = re.compile(rb'"token_ids": ?\[([0-9, ]+)\]')
 _PROMPT_IDS = re.compile(rb'"prompt_token_ids": ?\[[0-9, ]*\]')
@@ -18,11 +19,16 @@ class Delivered:
     They are kept as the text that they came as, about seven bytes each: most streams end without anyone asking.
     """
 
-    __slots__ = ("_dechunker", "_part", "_text")
+    __slots__ = ("_dechunker", "_part", "_text", "opening", "tail")
 
-    def __init__(self) -> None:
-        self._text = bytearray()
+    def __init__(self, text: bytes = b"", opening: Opening | None = None) -> None:
+        """`text`, `opening`: of a stream that goes on here, what was delivered before and how it began."""
+        self._text = bytearray(text)
         """The ids, each with a comma after it."""
+        self.opening = opening
+        """What the first events told; None while there are none, or when the stream cannot go on from them."""
+        self.tail = b""
+        """The last bytes that passed, once the stream broke."""
         self._dechunker: Dechunker | None = None
         """Set once an event was split over chunks: from there on the framing has to be taken off."""
         self._part = b""
@@ -32,6 +38,24 @@ class Delivered:
     def ids(self) -> list[int]:
         """The ids so far."""
         return list(map(int, self._text.split(b",")[:-1]))
+
+    @property
+    def text(self) -> bytes:
+        """The ids so far as text, each with a comma after it."""
+        return bytes(self._text)
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept."""
+        return len(self._text) + (len(self.opening.prompt_ids) if self.opening is not None else 0)
+
+    def begin(self, data: bytes) -> None:
+        """The first events are here."""
+        self.opening = self.opening or read_opening(data)
+
+    def broke(self, tracker: ChunkTracker) -> None:
+        """The stream broke: keep its end."""
+        self.tail = tracker.last_bytes
 
     def feed(self, data: bytes, whole_events: bool) -> None:
         """Take the ids of the next chunks. `whole_events`: no event was split over chunks up to and with these."""

@@ -61,6 +61,8 @@ class Parsed(msgspec.Struct):
     """Header lines that go to an engine with it, each with its CRLF."""
     priority: Priority | None = None
     """What it asks for among its tenant's; None: nothing."""
+    resumable: bool = False
+    """Whether its stream may go on on another engine."""
 
 
 _ONE_ENGINE = frozenset(["best_of", "echo", "use_beam_search", "prompt_logprobs"])

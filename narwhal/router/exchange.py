@@ -3,19 +3,22 @@
 import math
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw
 
 from narwhal.control.events import FailureCause, Leg, LegFailed, PrefillFinished, RequestFinished
+from narwhal.control.failures import FAILURES
 from narwhal.engine.dialect import ERROR_EVENT
 from narwhal.router.chunks import ChunkTracker, Dechunker, dechunk
+from narwhal.router.continuation import Rest
 from narwhal.router.deadlines import Watch
 from narwhal.router.delivered import Delivered, without_prompt_ids
 from narwhal.router.door import Parsed, asks_token_ids
 from narwhal.router.http import Connection
-from narwhal.router.replies import REASONS, error_body, retry_after
+from narwhal.router.replies import as_error, error_body, retry_after
+from narwhal.router.resuming import Resumed, lacks_no_token
 from narwhal.router.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -35,12 +38,7 @@ class _WithUsage(msgspec.Struct):
     usage: _Usage | None = None
 
 
-class _WithError(msgspec.Struct):
-    error: Any = None
-
-
 _usage = msgspec.json.Decoder(_WithUsage).decode
-_error = msgspec.json.Decoder(_WithError).decode
 _COMPLETION_TOKENS = re.compile(rb'"(?:completion|output)_tokens":\s*(\d{1,12})')
 _PROMPT_TOKENS = re.compile(rb'"(?:prompt|input)_tokens":\s*(\d{1,12})')
 
@@ -67,12 +65,18 @@ class Exchange(msgspec.Struct, eq=False):
     prefill_engine: str = ""
     decode_engine: str = ""
     handoff: Raw | None = None
-    dechunker: Dechunker | None = None
+    dechunker: Dechunker | Rest | None = None
+    """Makes what is written of what an engine sends; None: it is written as it comes."""
     delivered: Delivered | None = None
-    """Ids of its tokens, where `serving.continuation` keeps them."""
+    """Ids of its tokens, where it may go on on another engine."""
+    resumed: Resumed | None = None
+    """What is known of a stream that broke and goes on."""
     held: bytes = b""
     """Bytes of a stream before its first token: while they are held, another engine may still serve it."""
     visible: bool = False
+    """Whether the client has seen a byte of the answer."""
+    relaying: bool = False
+    """Whether a token of the present leg has gone to the client."""
     over: bool = False
     attempts: int = 0
     frames: int = 0
@@ -101,16 +105,18 @@ class Exchange(msgspec.Struct, eq=False):
         once, until = False, math.inf
         if leg == "prefill":
             self.prefill_engine, body = engine, dialect.leg1(parsed.body)
-        elif leg == "decode" and self.handoff is not None:
-            # a handoff that is read twice, or after its lease, gives wrong tokens with HTTP 200
-            handoff, self.handoff = self.handoff, None
-            once, until = True, self.prefilled_t + shell.settings.kv_lease_s / 2
-            keeps = parsed.stream and shell.settings.serving.continuation
-            self.delivered = Delivered() if keeps else None
-            self.decode_engine, body = engine, dialect.leg2(parsed.body, handoff, token_ids=keeps)
         else:
-            self.delivered = None
-            self.decode_engine, body = engine, dialect.whole(parsed.body)
+            self.decode_engine, keeps = engine, parsed.resumable
+            self.relaying, self.frames, self.frames_reported = False, 0, 0
+            if keeps:
+                self.delivered = Delivered() if self.resumed is None else self.resumed.delivered()
+            if leg == "decode" and self.handoff is not None:
+                # a handoff that is read twice, or after its lease, gives wrong tokens with HTTP 200
+                handoff, self.handoff = self.handoff, None
+                once, until = True, self.prefilled_t + shell.settings.kv_lease_s / 2
+                body = dialect.leg2(parsed.body, handoff, token_ids=keeps)
+            else:
+                body = dialect.whole(parsed.body, token_ids=keeps)
         self.sent_t = shell.now()
         request = b"%s%s\r\n%scontent-length: %d\r\n\r\n%s" % (
             pool.post_head(parsed.route), self.request_id, parsed.forwarded, len(body), body,
@@ -121,6 +127,8 @@ class Exchange(msgspec.Struct, eq=False):
         """Abort the leg that runs, without a word."""
         up, self.up = self.up, None
         if up is not None:
+            if self.relaying and self.delivered is not None and up.tracker is not None:
+                self.delivered.broke(up.tracker)
             up.abort()
         self.held = b""
         self.dechunker = None
@@ -145,9 +153,9 @@ class Exchange(msgspec.Struct, eq=False):
         if self.delivered is not None:
             self.delivered.feed(data, tracker.whole_events)
         if ERROR_EVENT in data:
-            self._stream_error(data)
+            self._stream_error(up, data)
             return
-        if self.visible:
+        if self.relaying:
             connection.transport.write(data if self.dechunker is None else self.dechunker.feed(data))
         else:
             self._before_first_token(data)
@@ -159,12 +167,25 @@ class Exchange(msgspec.Struct, eq=False):
         if self.frames <= self.parsed.role_frames:
             self.held += data
             return
-        self._open_stream(self.held + data)
-        self.held = b""
+        data, self.held = self.held + data, b""
+        now = self.shell.now()
+        self._begin_relay(data, now)
         if self.delivered is None:
             self._forget_body()
-        self.first_t = self.shell.now()
-        self.shell.first_token(self)
+        self.shell.first_token(self, now)
+
+    def _begin_relay(self, data: bytes, now: float) -> None:
+        """The first bytes of a leg that a client gets: of an answer, or of the rest of one that broke."""
+        self.relaying = True
+        if not self.visible:
+            self.first_t = now
+            self._open_stream(data)
+            return
+        connection, resumed = self.connection, self.resumed
+        assert connection is not None
+        assert resumed is not None
+        self.dechunker = resumed.rest(self.parsed.role_frames, now, chunked=not connection.http10)
+        connection.transport.write(self.dechunker.feed(data))
 
     def _forget_body(self) -> None:
         """No other engine will be asked: a stream that goes on for minutes need not keep its prompt."""
@@ -173,11 +194,12 @@ class Exchange(msgspec.Struct, eq=False):
             self.connection.forget_body()
 
     def _open_stream(self, data: bytes) -> None:
-        connection = self.connection
+        connection, self.visible = self.connection, True
         assert connection is not None
-        self.visible = True
-        if self.delivered is not None and not asks_token_ids(self.parsed):
-            data = without_prompt_ids(data, last=self.up is None or self.up.ended)
+        if self.delivered is not None:
+            self.delivered.begin(data)
+            if not asks_token_ids(self.parsed):
+                data = without_prompt_ids(data, last=self.up is None or self.up.ended)
         if connection.http10:
             connection.keep_alive = False
             self.dechunker = Dechunker()
@@ -205,21 +227,36 @@ class Exchange(msgspec.Struct, eq=False):
 
         return keep_and_write
 
+    def keep_no_more(self) -> None:
+        """Its ids are too many: it ends with its engine."""
+        self.delivered = None
+        self._forget_body()
+        if self.up is not None and self.up.sink is not None and self.connection is not None:
+            self.up.sink = self.connection.transport.write
+
     def seen_frames(self) -> int:
         """Frames of its stream so far."""
         if self.up is not None and self.up.tracker is not None:
             self.frames = self.up.tracker.frames
         return self.frames
 
-    def _stream_error(self, data: bytes) -> None:
+    def _stream_error(self, up: Upstream, data: bytes) -> None:
         """The engine reports a failure inside the stream: relay what came before it, then the leg has failed."""
         content = dechunk(data)
         before = content[: content.find(ERROR_EVENT)]
-        if self.visible and before and self.connection is not None:
-            chunk = before if self.dechunker is not None else b"%x\r\n%s\r\n" % (len(before), before)
-            self.connection.transport.write(chunk)
-        self.drop()
-        self._failed("stream", 500)
+        if self.relaying and before and self.connection is not None:
+            chunk = b"%x\r\n%s\r\n" % (len(before), before)
+            self.connection.transport.write(chunk if self.dechunker is None else self.dechunker.feed(chunk))
+        if not lacks_no_token(self, up):
+            self.drop()
+            self._failed("stream", 500)
+
+    def write_last(self, events: bytes) -> None:
+        """Write events of our own, and the end of the stream; only whole chunks came before."""
+        connection = self.connection
+        assert connection is not None
+        chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(events), events)
+        connection.transport.write(events if connection.http10 else chunked)
 
     def answer_done(self, up: Upstream, body: bytes) -> None:
         """An answer is complete: leg 1's handoff, a buffered answer, or the end of a stream."""
@@ -239,24 +276,27 @@ class Exchange(msgspec.Struct, eq=False):
             self._failed("handoff", 0)
             return
         self.handoff = answer.handoff
-        self.prompt_tokens = answer.prompt_tokens
         self.prefilled_t = self.shell.now()
-        self.shell.learn_prompt(self.parsed, answer.prompt_tokens)
+        if self.resumed is None:
+            self.prompt_tokens = answer.prompt_tokens
+            self.shell.learn_prompt(self.parsed, answer.prompt_tokens)
         self.shell.feed(PrefillFinished(self.prefilled_t, self.number, answer.prompt_tokens, answer.generation))
 
     def _stream_done(self, tracker: ChunkTracker) -> None:
         self.frames = tracker.frames
-        if not self.visible:  # a stream that ended without a token
-            self.first_t = self.shell.now()
-            self._open_stream(self.held)
-            self.held = b""
+        if not self.relaying:  # a stream that ended without a token
+            data, self.held = self.held, b""
+            self._begin_relay(data, self.shell.now())
         self._take_usage(tracker.usage)
         connection = self.connection
-        self._finished()
+        self.finished()
         if connection is not None:
             connection.finished()
 
     def _buffered_done(self, body: bytes) -> None:
+        if self.visible:  # the rest of a stream that is none
+            self._failed("status", 200)
+            return
         try:
             usage = _usage(body).usage
         except msgspec.DecodeError:
@@ -267,7 +307,7 @@ class Exchange(msgspec.Struct, eq=False):
             self.prompt_tokens = self.prompt_tokens or usage.prompt_tokens or usage.input_tokens
         self.first_t = self.first_t or self.shell.now()
         connection = self.connection
-        self._finished()
+        self.finished()
         if connection is not None:
             connection.respond(200, body, headers=b"x-request-id: %s\r\n" % self.request_id)
 
@@ -278,12 +318,13 @@ class Exchange(msgspec.Struct, eq=False):
             ids = len(self.delivered.ids) if self.delivered is not None else 0
             self.completion_tokens = ids or max(self.frames - self.parsed.role_frames - 1, 0)  # the last is `[DONE]`
             return
-        self.completion_tokens = int(told.group(1))
+        self.completion_tokens = int(told.group(1)) + (self.resumed.kept if self.resumed is not None else 0)
         prompt = _PROMPT_TOKENS.search(usage)
         if prompt is not None and not self.prompt_tokens:
             self.prompt_tokens = int(prompt.group(1))
 
-    def _finished(self) -> None:
+    def finished(self) -> None:
+        """The answer is complete."""
         self.last_t = self.shell.now()
         self.shell.end(
             self, "served", "", RequestFinished(self.last_t, self.number, self.completion_tokens, self.prompt_tokens)
@@ -293,7 +334,11 @@ class Exchange(msgspec.Struct, eq=False):
         if 400 <= status < 500 or status == 501:  # 501: a model that cannot do what was asked
             connection = self.connection
             self.status = status
-            event = LegFailed(self.shell.now(), self.number, self.leg, self.engine, "client", self.visible, status)
+            event = LegFailed(self.shell.now(), self.number, self.leg, self.engine, "client", False, status)
+            if self.visible:  # the rest of a stream is refused, which the client did not ask for
+                self.shell.end(self, "cut", "upstream", event)
+                self.abort(502, "upstream", FAILURES["status"])
+                return
             self.shell.end(self, "refused", "client", event)
             if connection is not None:
                 headers = b"x-request-id: %s\r\n" % self.request_id
@@ -304,17 +349,17 @@ class Exchange(msgspec.Struct, eq=False):
     def answer_failed(self, up: Upstream, cause: FailureCause, message: str) -> None:
         """The leg broke. A stream that has said `[DONE]` lacks its last chunk alone: an error would contradict it."""
         self.up = None
-        if self.visible and up.tracker is not None and up.tracker.said_done:
-            if self.dechunker is None and self.connection is not None:
+        if self.relaying and up.tracker is not None and up.tracker.said_done:
+            if self.connection is not None and not self.connection.http10:
                 self.connection.transport.write(b"0\r\n\r\n")
             self._stream_done(up.tracker)
-            return
-        self._failed(cause, 0)
+        elif not lacks_no_token(self, up):
+            self._failed(cause, 0)
 
     def _failed(self, cause: FailureCause, status: int) -> None:
         shell = self.shell
-        self.attempts += 1
-        shell.feed(LegFailed(shell.now(), self.number, self.leg, self.engine, cause, self.visible, status))
+        self.attempts += not self.relaying
+        shell.feed(LegFailed(shell.now(), self.number, self.leg, self.engine, cause, self.relaying, status))
 
     # Towards the client
 
@@ -332,13 +377,11 @@ class Exchange(msgspec.Struct, eq=False):
         if not self.visible:
             self.refuse(status, code, message, retry_after_s)
             return
-        connection, chunked = self.connection, self.dechunker is None
+        connection = self.connection
         self.drop()
         if connection is None or connection.transport is None:
             return
-        # whole chunks alone are relayed, so this stands at a boundary
-        event = b"data: " + error_body(status, message, code=code) + b"\n\n"
-        connection.transport.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event) if chunked else event)
+        self.write_last(b"data: " + error_body(status, message, code=code) + b"\n\n")
         connection.keep_alive = False
         connection.finished()
 
@@ -355,14 +398,3 @@ class Exchange(msgspec.Struct, eq=False):
                 self.up.pause()
             else:
                 self.up.resume()
-
-
-def as_error(status: int, body: bytes, route: str) -> bytes:
-    """An engine's error as it is, or as OpenAI's clients read one when it has another shape."""
-    try:
-        if isinstance(_error(body).error, dict):
-            return body
-    except msgspec.DecodeError:
-        pass
-    missing = status in (404, 405, 501)
-    return error_body(status, f"the model is not served on {route}" if missing else REASONS.get(status, "Error"))

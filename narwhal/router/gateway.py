@@ -11,6 +11,7 @@ import msgspec
 from narwhal.control.admission import Refusal
 from narwhal.fleet.model import Fleet
 from narwhal.router.door import RefusedError, parse
+from narwhal.router.eligible import hindrance, resumable_routes
 from narwhal.router.http import Connection
 from narwhal.router.incoming import Incoming
 from narwhal.router.replies import error_body, retry_after
@@ -49,6 +50,7 @@ class Gateway:
         serving = fleet.serving
         self.max_body, self.max_head = serving.max_body_bytes, serving.max_header_bytes
         self.max_buffered = max(serving.max_buffered_bytes // self.share, self.max_body)
+        self._resumable_routes = resumable_routes(fleet)
         self._media_hosts = frozenset(host.lower() for host in serving.media_hosts)
 
     def judge(self, connection: Connection, method: bytes, path: str, headers: dict[bytes, bytes], length: int) -> int:
@@ -153,6 +155,12 @@ class Gateway:
             body = error_body(refused.status, refused.message, kind=refused.kind, param=refused.param)
             connection.respond(refused.status, body, headers=b"x-request-id: %s\r\n" % request_id)
             return
+        if (
+            parsed.stream
+            and parsed.route in self._resumable_routes
+            and request.headers.get(b"x-narwhal-continue", b"").lower() != b"off"
+        ):
+            parsed.resumable = not hindrance(parsed.route, parsed.body, stream=True, whole=parsed.whole)
         if not _FORWARDED.isdisjoint(request.headers):
             parsed.forwarded = _forwarded(request.headers)
         self.shell.arrived(connection, parsed, request_id, request.arrived_t, tenant)

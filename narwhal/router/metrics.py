@@ -54,6 +54,12 @@ class Metrics:
         self.ttft = Histogram(TTFT_BOUNDS)
         self.tpot = Histogram(TPOT_BOUNDS)
         self.lag = Histogram(LAG_BOUNDS)
+        self.retries = 0
+        """Further engines that requests were sent to before their first token."""
+        self.continuations = 0
+        """Streams that went on on another engine, each time counted."""
+        self.gap = Histogram(TTFT_BOUNDS)
+        """The longest gap of each stream that did."""
         self.moves = {"prefill": 0, "decode": 0}
         self.changes: dict[str, int] = {}
         self.decisions: dict[str, int] = {}
@@ -81,6 +87,13 @@ class Metrics:
     def tried(self, purpose: str, outcome: str) -> None:
         """A handoff was tried."""
         self.tries[purpose, outcome] = self.tries.get((purpose, outcome), 0) + 1
+
+    def setbacks(self, retries: int, continued: int, gap_s: float | None) -> None:
+        """A request that engines had failed is over."""
+        self.retries += retries
+        self.continuations += continued
+        if gap_s is not None:
+            self.gap.observe(gap_s)
 
     def count(self, outcome: str) -> int:
         """Requests with an outcome, whatever the code."""
@@ -123,10 +136,14 @@ def _requests(metrics: Metrics) -> Iterable[Any]:
     for code, number in sorted(metrics.refused_unread.items()):
         unread.add_metric([code], number)
     yield unread
+    yield CounterMetricFamily("narwhal_retries", "Further engines that requests were sent to.", value=metrics.retries)
+    text = "Streams that went on on another engine, each time counted."
+    yield CounterMetricFamily("narwhal_continuations", text, value=metrics.continuations)
     yield CounterMetricFamily("narwhal_tokens_generated", "Tokens that clients were sent.", value=metrics.tokens)
     for name, text, histogram in (
         ("narwhal_ttft_seconds", "Arrival at the router to the first token leaving it.", metrics.ttft),
         ("narwhal_tpot_seconds", "Mean gap between a stream's tokens after the first.", metrics.tpot),
+        ("narwhal_continuation_gap_seconds", "Loss of an engine to the next token of its stream.", metrics.gap),
         ("narwhal_loop_lag_seconds", "How late the event loop's timers come.", metrics.lag),
     ):
         yield HistogramMetricFamily(name, text, buckets=histogram.buckets(), sum_value=histogram.total)
@@ -257,6 +274,11 @@ def _router(shell: Any) -> Iterable[Any]:
     pool = shell.control.pool
     waiting = len(pool.queue) + len(pool.held)
     yield GaugeMetricFamily("narwhal_queue_requests", "Prompts that wait in the router.", value=waiting)
+    serving = shell.settings.serving
+    left = GaugeMetricFamily("narwhal_tries_left", "Second tries that may be made now.", labels=["kind"])
+    left.add_metric(["retry"], pool.retries.left(serving.retry_budget))
+    left.add_metric(["continuation"], pool.continuations.left(serving.continuation.budget))
+    yield left
     yield GaugeMetricFamily("narwhal_streams_open", "Streams that are being relayed.", value=shell.open_streams)
     yield GaugeMetricFamily("narwhal_requests_open", "Requests in the router.", value=shell.open_requests)
     yield GaugeMetricFamily("narwhal_workers", "Processes that own client connections.", value=len(shell.workers))

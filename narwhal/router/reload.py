@@ -42,7 +42,10 @@ _FIELDS = {
         serving.admission serving.margin serving.prefill_in_flight serving.queue.max_requests serving.queue.max_wait_s
         serving.deadlines.prefill_s serving.deadlines.first_token_s serving.deadlines.gap_s serving.deadlines.request_s
         serving.max_retries serving.max_body_bytes serving.max_buffered_bytes serving.max_header_bytes
-        serving.continuation serving.media_hosts serving.shutdown_s serving.drain_s
+        serving.retry_budget.share serving.retry_budget.reserve
+        serving.continuation.enabled serving.continuation.max_per_request serving.continuation.max_bytes
+        serving.continuation.budget.share serving.continuation.budget.reserve
+        serving.media_hosts serving.shutdown_s serving.drain_s
         controller.enabled controller.policy controller.advisory controller.monitor_interval_s
         controller.min_prefill controller.min_decode controller.thresholds.cooldown_s controller.thresholds.dwell_s
         controller.thresholds.flip_resident_guard controller.thresholds.shrink controller.thresholds.expand

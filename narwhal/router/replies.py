@@ -2,6 +2,7 @@
 
 import math
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
 
@@ -45,3 +46,21 @@ _KINDS = {
     504: "TimeoutError",
     505: "BadRequestError",
 }
+
+
+class _WithError(msgspec.Struct):
+    error: Any = None
+
+
+_error = msgspec.json.Decoder(_WithError).decode
+
+
+def as_error(status: int, body: bytes, route: str) -> bytes:
+    """An engine's error as it is, or as OpenAI's clients read one when it has another shape."""
+    try:
+        if isinstance(_error(body).error, dict):
+            return body
+    except msgspec.DecodeError:
+        pass
+    missing = status in (404, 405, 501)
+    return error_body(status, f"the model is not served on {route}" if missing else REASONS.get(status, "Error"))

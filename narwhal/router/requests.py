@@ -18,6 +18,7 @@ from narwhal.router.exchange import Exchange
 from narwhal.router.http import Connection
 from narwhal.router.metrics import Metrics
 from narwhal.router.reach import Reach
+from narwhal.router.resuming import resume
 from narwhal.router.rows import RequestRow
 from narwhal.router.tenants import DEFAULT
 from narwhal.router.upstream import Pool
@@ -64,6 +65,7 @@ class Requests(ABC):
             c.StartPrefill: self._start_prefill,
             c.StartDecode: self._start_decode,
             c.StartWhole: self._start_whole,
+            c.Resume: self._resume,
             c.Refuse: self._refuse,
             c.Abort: self._abort,
         }
@@ -156,7 +158,16 @@ class Requests(ABC):
         self.metrics.offered += 1
         self.feed(
             e.RequestArrived(
-                now, number, tokens, parsed.max_tokens, parsed.whole, tenant, "", arrived_t, parsed.priority
+                now,
+                number,
+                tokens,
+                parsed.max_tokens,
+                parsed.whole,
+                tenant,
+                "",
+                arrived_t,
+                parsed.priority,
+                parsed.resumable,
             )
         )
 
@@ -182,11 +193,11 @@ class Requests(ABC):
         if parsed.prompt_bytes and prompt_tokens:
             self.tokens_per_byte += 0.05 * (min(prompt_tokens / parsed.prompt_bytes, 1.0) - self.tokens_per_byte)
 
-    def first_token(self, exchange: Exchange) -> None:
-        """The first token of a stream is on its way to the client."""
+    def first_token(self, exchange: Exchange, now: float) -> None:
+        """The first token of a stream, or of its rest, is on its way to the client."""
         self.streams[exchange.number] = exchange
         exchange.watch.disarm()
-        self.feed(e.FirstToken(exchange.first_t, exchange.number))
+        self.feed(e.FirstToken(now, exchange.number))
 
     def end(self, exchange: Exchange, outcome: str, code: str, event: e.AnyEvent | None) -> None:
         """A request is over: one row in the journal, and the last event about it."""
@@ -213,12 +224,16 @@ class Requests(ABC):
         tpot_s = (last_t - first_t) / (tokens - 1) if served and parsed.stream and tokens > 1 else None
         slo = self.settings.slo
         met = served and (ttft_s or 0.0) <= slo.ttft_for(exchange.prompt_tokens) and (tpot_s or 0.0) <= slo.tpot_s
-        prefilled_s = exchange.prefilled_t - arrived_t if exchange.prefilled_t else None
+        prefilled_t, continued, gap_s = exchange.prefilled_t, 0, None
+        if exchange.resumed is not None:
+            prefilled_t, continued, gap_s = exchange.resumed.figures
+        prefilled_s = prefilled_t - arrived_t if prefilled_t else None
         self.record(
             RequestRow(  # by place: names would cost as much as all else here
                 exchange.number, exchange.request_id.decode("latin1"), exchange.tenant, arrived_t, outcome, code,
                 parsed.route, parsed.stream, parsed.whole, exchange.prompt_tokens, tokens, exchange.prefill_engine,
                 exchange.decode_engine, exchange.attempts, prefilled_s, ttft_s, tpot_s, last_t - arrived_t, met,
+                continued, gap_s,
             )
         )  # fmt: skip
 
@@ -241,7 +256,7 @@ class Requests(ABC):
     def _wait(self, command: c.Wait) -> None:
         exchange = self.exchanges.get(command.request)
         if exchange is not None:
-            if command.what == "queue":
+            if command.what != "seat":
                 exchange.drop()
                 exchange.handoff = None
             self.deadlines.arm(exchange.watch, command.what, command.until)
@@ -266,9 +281,19 @@ class Requests(ABC):
             self.deadlines.arm(exchange.watch, "first_token", until)
             exchange.start(leg, command.engine)
 
-    def _refuse(self, command: c.Refuse) -> None:
+    def _resume(self, command: c.Resume) -> None:
         exchange = self.exchanges.get(command.request)
         if exchange is not None:
+            if self.streams.pop(command.request, None) is not None:
+                self._stalled.pop(command.request, None)
+            self.deadlines.arm(exchange.watch, "resume", command.until)
+            resume(self, exchange, command.engine)
+
+    def _refuse(self, command: c.Refuse) -> None:
+        exchange = self.exchanges.get(command.request)
+        if exchange is not None and exchange.visible:  # its stream was to go on: there is no other way to say it
+            self._abort(c.Abort(command.request, command.status, command.code, command.message))
+        elif exchange is not None:
             exchange.status = command.status
             self.end(exchange, "refused", command.code, None)
             exchange.refuse(command.status, command.code, command.message, command.retry_after_s)
@@ -290,12 +315,15 @@ class Requests(ABC):
     def _sweep_streams(self) -> None:
         """Report tokens in one batch, and find streams that stall."""
         now, gap_s = self.now(), self.settings.serving.deadlines.gap_s
+        most_bytes = self.settings.serving.continuation.max_bytes
         numbers, tokens, stalled = [], [], []
         for number, exchange in self.streams.items():
             frames = exchange.seen_frames()
             new = frames - exchange.frames_reported
             if new:
                 exchange.frames_reported = frames
+                if exchange.delivered is not None and exchange.delivered.size > most_bytes:
+                    exchange.keep_no_more()
                 numbers.append(number)
                 tokens.append(new)
                 self._stalled.pop(number, None)

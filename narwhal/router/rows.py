@@ -32,6 +32,10 @@ class RequestRow(msgspec.Struct, frozen=True, tag="request", omit_defaults=False
     tpot_s: float | None
     total_s: float
     slo_met: bool
+    continued: int = 0
+    """How often its stream went on on another engine."""
+    gap_s: float | None = None
+    """Longest time from the loss of an engine to the next token; null: none was lost, or no token came."""
 
 
 class ChangeRow(msgspec.Struct, frozen=True, tag="engine"):

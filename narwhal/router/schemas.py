@@ -30,6 +30,7 @@ class SettingsLine(msgspec.Struct, frozen=True, tag_field="type", tag="Settings"
     controller: dict[str, Any]
     recovery: dict[str, Any]
     kv_lease_s: float
+    max_model_len: int
     tenants: list[dict[str, Any]]
 
 

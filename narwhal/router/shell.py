@@ -106,6 +106,8 @@ class Shell(Requests):
         if row.outcome != "cancelled":
             self.recent.append((row.arrived_t + row.total_s, row.slo_met))
         self.metrics.ended(row.outcome, row.code, row.ttft_s, row.tpot_s, row.completion_tokens)
+        if row.retries or row.continued:
+            self.metrics.setbacks(row.retries, row.continued, row.gap_s)
         if self.settings.tenants:
             key = (row.tenant, row.outcome)
             self.metrics.tenants[key] = self.metrics.tenants.get(key, 0) + 1

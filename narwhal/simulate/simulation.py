@@ -314,7 +314,7 @@ class Simulation:
 
     def _wait(self, command: c.Wait) -> None:
         request = self.requests[command.request]
-        if command.what == "queue":
+        if command.what != "seat":
             self._recall(request)
         self._arm(request, command.what, command.until)
 

@@ -148,7 +148,8 @@ def test_the_producer_of_a_failed_handoff_is_avoided_but_not_given_up() -> None:
     consumer = only(driver.prefilled(1), StartDecode).engine
     again = only(driver.feed(LegFailed(0.1, 1, "decode", consumer, "handoff")), StartPrefill).engine
     assert again != producer
-    driver.feed(LegFailed(0.2, 1, "prefill", again, "stream"))
+    pause = only(driver.feed(LegFailed(0.2, 1, "prefill", again, "stream")), Wait)
+    driver.feed(DeadlinePassed(0.25, 1, pause.what))
     assert driver.pool.requests[1].phase is Phase.QUEUED  # the other one is broken, and this one in question
     for probe in [c for c in driver.commands if isinstance(c, TryPair)]:
         driver.feed(PairTried(0.3, probe.number, probe.producer, probe.consumer, "right"))

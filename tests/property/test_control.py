@@ -13,6 +13,7 @@ from narwhal.control.commands import (
     CheckEngine,
     MoveRole,
     Refuse,
+    Resume,
     StartDecode,
     StartPrefill,
     StartWhole,
@@ -38,6 +39,8 @@ from narwhal.control.events import (
     RequestArrived,
     RequestCancelled,
     RequestFinished,
+    ResumeFailed,
+    ResumeReady,
     RoleMoved,
     SettingsChanged,
     Tick,
@@ -79,6 +82,7 @@ class World:
         self.ended: set[int] = set()
         self.failed: dict[int, set[str]] = {}
         self.seen = 0
+        self.resumed = 0
         self.next = 0
         self.t = 0.0
 
@@ -108,7 +112,8 @@ class World:
             whole = self.random.random() < 0.1
             tenant = self.pick(TENANTS) if self.driver.control.settings.tenants else "default"
             tokens, priority = self.random.randint(1, self.longest), self.pick([None, None, "batch"])
-            return RequestArrived(t, self.next - 1, tokens, 50, whole, tenant, "", t, priority)
+            resumable = not whole and self.random.random() < 0.7
+            return RequestArrived(t, self.next - 1, tokens, 50, whole, tenant, "", t, priority, resumable)
         if kind < 0.4:
             return Tick(t)
         if self.crowded:
@@ -165,6 +170,11 @@ class World:
                 "queue": {"max_requests": self.pick([0, 20])},
                 "prefill_in_flight": self.pick([1, 4]),
                 "max_retries": self.pick([0, 2]),
+                "retry_budget": {"reserve": self.pick([0, 3, 1000])},
+                "continuation": {
+                    "enabled": self.pick([True, True, False]),
+                    "budget": {"reserve": self.pick([1, 1000])},
+                },
             },
             controller={"policy": self.pick(MODES["policy"]), "enabled": self.random.random() < 0.8},
             recovery={"degraded": self.pick(["aggregate", "refuse"])},
@@ -191,6 +201,8 @@ class World:
             return (
                 DeadlinePassed(t, number, command.what) if self.random.random() < 0.5 else RequestCancelled(t, number)
             )
+        if isinstance(command, Resume):
+            return self._resumed(number, command, t)
         assert isinstance(command, StartPrefill | StartDecode | StartWhole)
         leg = {StartPrefill: "prefill", StartDecode: "decode", StartWhole: "whole"}[type(command)]
         chance = self.random.random()
@@ -201,8 +213,13 @@ class World:
                 leg,  # type: ignore[arg-type]
                 command.engine,
                 self.pick(["connection", "timeout", "status", "stream", "handoff", "overload", "client"]),
+                visible=self.driver.pool.requests[number].first_token,
                 status=self.pick([0, 500]),
             )
+        if chance < 0.17 and self.driver.pool.requests[number].first_token:
+            self.failed.setdefault(number, set()).add(command.engine)
+            self.running.pop(number)
+            return DeadlinePassed(t, number, "gap")
         if chance < 0.2:
             return RequestCancelled(t, number)
         if isinstance(command, StartPrefill):
@@ -213,13 +230,28 @@ class World:
             return TokensObserved(t, (number,), (self.random.randint(1, 20),))
         return RequestFinished(t, number, 5)
 
+    def _resumed(self, number: int, command: Resume, t: float) -> AnyEvent:
+        """What comes of a stream whose engine was lost."""
+        chance = self.random.random()
+        if chance < 0.6:
+            return ResumeReady(t, number, self.random.randint(1, 3000), self.random.randint(1, 50))
+        if chance < 0.7:
+            self.failed.setdefault(number, set()).add(command.engine)
+            return DeadlinePassed(t, number, "resume")
+        if chance < 0.8:
+            return RequestCancelled(t, number)
+        engine = self.pick([command.engine, ""])
+        self.failed.setdefault(number, set()).add(engine)
+        return ResumeFailed(t, number, engine, "a reason")
+
     def _carry_out(self, commands: list[AnyCommand]) -> None:
         for command in commands:
             if isinstance(command, MoveRole):
                 self._carry_out(self.driver.feed(RoleMoved(self.t, command.engine, command.role, command.epoch)))
             elif isinstance(command, TryPair | CheckEngine):
                 self.probes.append(command)
-            elif isinstance(command, StartPrefill | StartDecode | StartWhole | Wait):
+            elif isinstance(command, StartPrefill | StartDecode | StartWhole | Wait | Resume):
+                self.resumed += isinstance(command, Resume)
                 self._check_start(command)
                 self.running[command.request] = command
             elif isinstance(command, Refuse | Abort):
@@ -227,9 +259,13 @@ class World:
                 self.ended.add(command.request)
                 self.running.pop(command.request, None)
 
-    def _check_start(self, command: StartPrefill | StartDecode | StartWhole | Wait) -> None:
+    def _check_start(self, command: StartPrefill | StartDecode | StartWhole | Wait | Resume) -> None:
         assert command.request not in self.ended
         if isinstance(command, Wait):
+            return
+        if isinstance(command, Resume):
+            assert self.driver.pool.requests[command.request].resumable
+            assert command.engine not in self.failed.get(command.request, set()), "asked an engine that failed it"
             return
         engine = self.driver.engine(command.engine)
         assert engine.admitted
@@ -262,6 +298,14 @@ def test_random_histories_in_which_requests_of_tenants_wait_for_decode() -> None
             waits += bool(world.driver.pool.held)
     assert held > 1
     assert waits > 30
+
+
+def test_random_histories_hold_streams_that_go_on() -> None:
+    worlds = [World(seed) for seed in range(20)]
+    for world in worlds:
+        for _ in range(300):
+            world.step()
+    assert sum(world.resumed for world in worlds) > 8
 
 
 @settings(max_examples=20, deadline=None)

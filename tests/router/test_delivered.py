@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,10 +105,12 @@ def answering_with_ids(engine: FakeEngine) -> None:
     engine.leg_2 = answer
 
 
-def ask(router: Router, **body: Any) -> list[dict[str, Any]]:
+def ask(router: Router, headers: str = "", **body: Any) -> list[dict[str, Any]]:
     """The choices of a streamed answer."""
     sock = router.connect()
-    sock.sendall(post({"prompt": "hi", "stream": True, "max_tokens": 3, **body}, extra="Connection: close\r\n"))
+    sock.sendall(
+        post({"prompt": "hi", "stream": True, "max_tokens": 3, **body}, extra=f"Connection: close\r\n{headers}")
+    )
     content = dechunk(read_all(sock).partition(b"\r\n\r\n")[2]).decode()
     return [json.loads(each[6:])["choices"][0] for each in content.split("\n\n") if each.startswith("data: {")]
 
@@ -115,7 +118,9 @@ def ask(router: Router, **body: Any) -> list[dict[str, Any]]:
 def test_streams_are_asked_for_ids_and_the_prompt_stays_here(tmp_path_factory: pytest.TempPathFactory) -> None:
     engines = [FakeEngine(), FakeEngine()]
     answering_with_ids(engines[1])
-    with routing(tmp_path_factory.mktemp("ids"), engines, serving="admission: open, continuation: true") as router:
+    with routing(
+        tmp_path_factory.mktemp("ids"), engines, serving="admission: open, continuation: {enabled: true}"
+    ) as router:
         shown = ask(router)
         assert [choice["token_ids"] for choice in shown] == [[11], [12, 13]]
         assert [choice["prompt_token_ids"] for choice in shown] == [None, None]
@@ -129,7 +134,19 @@ def test_streams_are_asked_for_ids_and_the_prompt_stays_here(tmp_path_factory: p
         engine.close()
 
 
-def test_nothing_is_asked_where_continuation_is_off(router: Router, decode: FakeEngine) -> None:
+def test_nothing_is_asked_where_a_stream_cannot_go_on(router: Router, decode: FakeEngine) -> None:
     answering_with_ids(decode)
-    assert [choice["token_ids"] for choice in ask(router)] == [None, None]
-    assert [asked.body.get("return_token_ids") for asked in decode.generations] == [None]
+    for more, headers in (({"logprobs": 1}, ""), ({}, "X-Narwhal-Continue: off\r\n")):
+        decode.asked.clear()
+        assert [choice["token_ids"] for choice in ask(router, headers, **more)] == [None, None]
+        assert [asked.body.get("return_token_ids") for asked in decode.generations] == [None]
+
+
+def test_nothing_is_asked_where_continuation_is_off(tmp_path: Path) -> None:
+    engines = [FakeEngine(), FakeEngine()]
+    answering_with_ids(engines[1])
+    with routing(tmp_path, engines, serving="admission: open, continuation: {enabled: false}") as router:
+        assert [choice["token_ids"] for choice in ask(router)] == [None, None]
+        assert [asked.body.get("return_token_ids") for asked in engines[1].generations] == [None]
+    for engine in engines:
+        engine.close()

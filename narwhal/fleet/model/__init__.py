@@ -33,7 +33,16 @@ from narwhal.fleet.model.routers import (
     Tls,
     Vip,
 )
-from narwhal.fleet.model.serving import Deadlines, Journal, Observability, Profiles, Queue, Serving
+from narwhal.fleet.model.serving import (
+    Budget,
+    Continuation,
+    Deadlines,
+    Journal,
+    Observability,
+    Profiles,
+    Queue,
+    Serving,
+)
 from narwhal.fleet.model.sites import FabricInterface, Host, Metadata, ModelSpec, PromptTarget, Slo, Ssh
 from narwhal.fleet.model.values import (
     Digest,
@@ -53,8 +62,10 @@ from narwhal.fleet.model.values import (
 __all__ = [
     "Admin",
     "AdminToken",
+    "Budget",
     "Canary",
     "ContainerRuntime",
+    "Continuation",
     "Controller",
     "Deadlines",
     "Digest",

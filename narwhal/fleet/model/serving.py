@@ -30,6 +30,29 @@ class Deadlines(Model):
     """For a whole request, from arrival to its last byte."""
 
 
+class Budget(Model):
+    """How many second tries a fleet that fails may be asked for."""
+
+    share: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """Tries that each served request pays for."""
+    reserve: Annotated[int, Field(ge=0)] = 1024
+    """Tries that may gather, and that there are at the start: more than the engines that fail at a time may hold."""
+
+
+class Continuation(Model):
+    """Streams that go on on another engine when theirs fails after the first token."""
+
+    enabled: bool = True
+    """Ask engines for the ids of the tokens that they stream (events then carry `token_ids`), keep those that were
+    delivered, about seven bytes each, and go on from them. A client may decline: `x-narwhal-continue: off`."""
+    max_per_request: Annotated[int, Field(ge=0, le=10)] = 3
+    """How often one stream may go on; a request that engines fail on is not tried on all of them."""
+    max_bytes: Annotated[int, Field(ge=0)] = 1048576
+    """Most bytes of ids, prompt and answer, that are kept for a stream; a longer one ends with its engine."""
+    budget: Budget = Field(default_factory=Budget)
+    """How many streams may go on."""
+
+
 class Serving(Model):
     """How requests are admitted, placed and timed."""
 
@@ -45,6 +68,8 @@ class Serving(Model):
     """How long the router waits for an engine."""
     max_retries: Annotated[int, Field(ge=0, le=10)] = 2
     """Further engines that a request is sent to before its first byte, when one fails."""
+    retry_budget: Budget = Field(default_factory=Budget)
+    """How many requests may be sent to a further engine."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 33554432
     """Largest request body, in bytes."""
     max_buffered_bytes: Annotated[int, Field(ge=1024)] = 268435456
@@ -52,9 +77,8 @@ class Serving(Model):
     the first token of a stream without `continuation`; beyond that a new body is refused."""
     max_header_bytes: Annotated[int, Field(ge=1024)] = 65536
     """Largest request head, in bytes."""
-    continuation: bool = False
-    """Ask engines for the ids of the tokens that they stream, and keep those that were delivered, seven bytes each;
-    events then carry `token_ids`, whether or not the client asked for them."""
+    continuation: Continuation = Field(default_factory=Continuation)
+    """Which streams go on on another engine when theirs fails."""
     media_hosts: list[str] = Field(default_factory=list)
     """Hosts that a client's media URLs may name."""
     shutdown_s: Seconds = 30.0

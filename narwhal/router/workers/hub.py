@@ -95,7 +95,7 @@ class Hub(Shell):
             e.TokensObserved: self._observed,
             RequestRow: self._kept,
         }
-        for kind in (c.Wait, c.StartPrefill, c.StartDecode, c.StartWhole, c.Refuse, c.Abort):
+        for kind in (c.Wait, c.StartPrefill, c.StartDecode, c.StartWhole, c.Resume, c.Refuse, c.Abort):
             self._do[kind] = self._pass_on
 
     # Workers
@@ -174,6 +174,8 @@ class Hub(Shell):
             tpot_s=None,
             total_s=now - event.started_t,
             slo_met=False,
+            continued=known.resumed if known else 0,
+            gap_s=None,
         )
 
     # What they say

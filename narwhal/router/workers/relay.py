@@ -162,7 +162,7 @@ class Relay(Requests):
 
         def carry_out_unless_visible(command: Any) -> None:
             exchange = self.exchanges.get(command.request)
-            if exchange is None or not exchange.visible:
+            if exchange is None or not exchange.relaying:
                 carry_out(command)
                 return
             exchange.drop()

@@ -70,6 +70,8 @@ FromRelay = (
     | e.TokensObserved
     | e.RequestFinished
     | e.LegFailed
+    | e.ResumeReady
+    | e.ResumeFailed
     | e.RequestCancelled
     | e.DeadlinePassed
     | RequestRow
@@ -137,6 +139,7 @@ ToRelay = (
     | c.StartPrefill
     | c.StartDecode
     | c.StartWhole
+    | c.Resume
     | c.Refuse
     | c.Abort
     | Welcome

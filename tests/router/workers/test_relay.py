@@ -82,7 +82,7 @@ def test_what_nobody_waits_for_goes_with_what_somebody_does_and_in_order(tmp_pat
 def test_a_stream_that_has_begun_is_not_begun_again(tmp_path: Path) -> None:
     async def test(relay: Relay, control: FakeControl) -> None:
         dropped: list[int] = []
-        stream = SimpleNamespace(number=3, visible=True, leg="decode", drop=lambda: dropped.append(3))
+        stream = SimpleNamespace(number=3, relaying=True, leg="decode", drop=lambda: dropped.append(3))
         relay.exchanges[3] = stream  # type: ignore[assignment]
         for command, engine in ((c.StartPrefill(3, "b", 9.0), "b"), (c.Wait(3, "queue", 9.0), "")):
             control.send(command)
