@@ -6,7 +6,7 @@ TOGETHER = 0.25
 """A prompt that leaves this share of its own time after another left in the same step as that one."""
 JITTER_S = 0.002
 """Answers of one step arrive within this, in seconds."""
-MOST_PROMPTS = 8
+MOST_PROMPTS = 4
 """Prompts of one sample on an engine that is never idle."""
 LEAST_TOKENS = 8
 """Tokens that a stream must have had for its mean interval to say something."""
