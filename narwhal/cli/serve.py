@@ -42,6 +42,9 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="be the standby (routers.standby): follow, and take over when the other ends",
     )
+    parser.add_argument(
+        "--revoke", action="store_true", help="end the lease that this router left when it died, for ExecStopPost="
+    )
     parser.add_argument("--version", action="version", version=f"narwhal-serve {narwhal.__version__}")
     return parser
 
@@ -49,6 +52,8 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> None:
     """The `narwhal-serve` executable."""
     arguments = _parser().parse_args(argv)
+    if arguments.revoke:
+        sys.exit(_revoke(arguments.fleet, arguments.state_dir, standby=arguments.standby))
     sys.exit(_serve(arguments.fleet, arguments.state_dir, standby=arguments.standby))
 
 
@@ -70,6 +75,23 @@ def _serve(fleet: str, state_dir: str | None, *, standby: bool) -> int:
         return _fail("unusable", Problem("profile", str(error)))
     except ServeError as error:
         return _fail("failed", Problem("serve", str(error)))
+    return STATUSES["success"]
+
+
+def _revoke(fleet: str, state_dir: str | None, *, standby: bool) -> int:
+    from narwhal.fleet import FleetError, SourceError, open_fleet
+    from narwhal.fleet.places import default_state_dir
+    from narwhal.router import LeaseError, revoke
+
+    folder = Path(state_dir) if state_dir else default_state_dir(os.environ)
+    try:
+        found = open_fleet(Path(fleet)).fleet
+        revoke(found.lease, found.metadata.name, folder, os.environ, standby=standby)
+    except (FleetError, SourceError) as error:
+        return _fail("unusable", Problem("fleet", str(error), file=fleet, hint=f"narwhal validate {fleet}"))
+    except LeaseError as error:
+        hint = "it ends by itself within lease.ttl_s"
+        return _fail("failed", Problem("lease", f"the lease could not be revoked: {error}", hint=hint))
     return STATUSES["success"]
 
 

@@ -91,6 +91,10 @@ class AdminClient:
         """Ask two engines to exchange roles; the answer is the `Decision`."""
         return self._ask("POST", "/narwhal/swap", {"a": a, "b": b})
 
+    def handover(self) -> Json:
+        """Have the other router lead: `{"leader": HOST}` once it does."""
+        return self._ask("POST", "/narwhal/handover", {}, timeout_s=RELOAD_S)
+
     def reload(self, *, check: bool) -> Json:
         """Have the fleet file read again; the answer is the `Reload` document. `check`: change nothing."""
         return self._ask("POST", "/narwhal/reload", {"check": check}, timeout_s=RELOAD_S)

@@ -103,7 +103,9 @@ class Admin:
         self.connections: set[Connection] = set()
         self.reload: Reloading | None = None
         """What `/narwhal/reload` does."""
-        self.follow: Callable[[Connection, Incoming], None] = _nothing_to_follow
+        self.hand_over: Callable[[Connection], None] = _alone
+        """What `/narwhal/handover` does."""
+        self.follow: Callable[[Connection, Incoming], None] = lambda k, r: _alone(k)
         """What `/narwhal/follow` does."""
         self.frozen: Callable[[], str] = lambda: ""
         """Why nothing may be changed now; empty: it may."""
@@ -136,6 +138,7 @@ class Admin:
             "/narwhal/move": (_Move, lambda b: e.MoveRequested(shell.now(), b.engine, b.role)),
             "/narwhal/swap": (_Swap, lambda b: e.SwapRequested(shell.now(), b.a, b.b)),
             "/narwhal/reload": (_Reload, None),
+            "/narwhal/handover": (_Nothing, None),
         }
 
     def collect(self) -> Iterable[Any]:
@@ -202,11 +205,14 @@ class Admin:
         except (msgspec.DecodeError, RecursionError) as error:
             connection.respond(400, error_body(400, f"the body is not what {request.path} takes: {error}"))
             return
+        if isinstance(body, _Reload):  # a router that does not lead reads its file too
+            self._start_reload(connection, body, caller)
+            return
         if frozen := self.frozen():
             connection.respond(503, error_body(503, frozen, code="frozen"), headers=retry_after(1.0))
             return
         if make is None:
-            self._start_reload(connection, body, caller)
+            self.hand_over(connection)
             return
         unknown = [name for name in _engines_named(body) if name not in self.shell.control.pool.engines]
         if unknown:
@@ -230,7 +236,7 @@ class Admin:
         return {"hold": {"on": pool.hold, "reason": pool.hold_reason}}
 
 
-def _nothing_to_follow(connection: Connection, request: Incoming) -> None:
+def _alone(connection: Connection) -> None:
     connection.respond(404, error_body(404, "this router is alone: the fleet file names no standby (routers.standby)"))
 
 

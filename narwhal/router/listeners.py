@@ -18,7 +18,7 @@ from narwhal.router.app import App
 from narwhal.router.callers import TcpRule, UnixRule
 from narwhal.router.errors import ServeError
 from narwhal.router.http import Connection
-from narwhal.router.sockets import BACKLOG, Make, Secured, Server, TlsServer, bind_tcp, group_id, listen_unix
+from narwhal.router.sockets import BACKLOG, Make, Secured, Server, TlsServer, bind_tcp, group_id, inherited, listen_unix
 from narwhal.router.tls import Certificate, CertificateError
 from narwhal.router.tokens import Tokens
 
@@ -167,6 +167,9 @@ def open_certificate(tls: Tls | None, key: str) -> Certificate | None:
 
 def bind(address: str, port: int, key: str, *, shared: bool) -> socket.socket:
     """A bound socket. Raises `ServeError`."""
+    given = inherited() if key == "routers" else None
+    if given is not None and not shared:
+        return given
     try:
         return bind_tcp(address, port, shared=shared)
     except OSError as error:

@@ -17,7 +17,7 @@ from narwhal.router.admin import Admin
 from narwhal.router.errors import ServeError
 from narwhal.router.front import Clients, Front, check_times
 from narwhal.router.journal import Journal, utc_now
-from narwhal.router.listeners import Listeners, open_listeners
+from narwhal.router.listeners import open_listeners
 from narwhal.router.members import Members
 from narwhal.router.metrics import Metrics
 from narwhal.router.orders import Orders
@@ -28,8 +28,8 @@ from narwhal.router.requests import STOPPING
 from narwhal.router.rows import StartRow
 from narwhal.router.shell import Shell
 from narwhal.router.speeds import Speeds
-from narwhal.router.standby import Feed, Leadership, LeaseCollector, has_lease, lease_state
-from narwhal.router.standby.feed import LINE_S
+from narwhal.router.standby import LeaseCollector, has_lease
+from narwhal.router.standby.turns import Turns
 from narwhal.router.state import router_state
 from narwhal.router.tenants import Keys, read_keys
 from narwhal.router.tries import Tries
@@ -104,7 +104,14 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     for engine in expanded.engines:
         members.join(engine)
     shell.begin()
-    leadership = _lead(part, shell, members, tries, clients, listeners, admin, orders)
+    collector = LeaseCollector()
+    admin.register(collector)
+    turns: Turns | None = None
+    if has_lease(fleet):
+        turns = Turns(shell, members, tries, clients, listeners, orders, expanded, part.state_dir)
+        turns.start(admin, reloader, collector)
+    else:
+        tries.begin()
     shell.every(CERTIFICATES_S, listeners.check_certificates)
     shell.every(HOUSEKEEPING_S, clients.keep_house)
     shell.every(HOUSEKEEPING_S, lambda: check_times(admin.connections, shell.now()))
@@ -119,8 +126,8 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     shutdown_s = shell.settings.serving.shutdown_s
     log.info("stopping: %d requests may finish within %g s", shell.open_requests, shutdown_s)
     orders.tell("STOPPING=1")
-    if leadership is not None:
-        await leadership.stop()
+    if turns is not None:
+        await turns.stop()
     shell.refusing = STOPPING
     listeners.close_clients()
     await clients.drain(shutdown_s, orders.hurry)
@@ -131,48 +138,8 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     for connection in list(admin.connections):
         connection.abort()
     journal.close()
-    if leadership is not None and leadership.failure:
-        raise ServeError(leadership.failure)
-
-
-def _lead(
-    part: Part,
-    shell: Shell,
-    members: Members,
-    tries: Tries,
-    clients: Clients,
-    listeners: Listeners,
-    admin: Admin,
-    orders: Orders,
-) -> Leadership | None:
-    """Lead at once, alone; or from when the lease is held on. What only a router that leads does begins then."""
-    expanded = part.expanded
-    collector = LeaseCollector()
-    admin.register(collector)
-    if not has_lease(expanded.fleet):
-        tries.begin()
-        return None
-
-    async def open_clients() -> None:
-        try:
-            listeners.clients.append(await clients.open(expanded))
-        except ServeError as error:
-            leadership.failure = str(error)  # the other one may be able to
-            orders.end()
-
-    def serve() -> None:
-        if expanded.share_port and not listeners.clients:
-            shell.loop.create_task(open_clients())
-        tries.begin()
-
-    leadership = Leadership(shell, members, expanded, part.state_dir, serve)
-    feed = Feed(shell, lambda: leadership.leads)
-    shell.every(LINE_S, feed.tick)
-    admin.follow, admin.frozen = feed.serve, leadership.frozen
-    admin.lease = lambda: lease_state(leadership, feed)
-    collector.leadership, collector.feed = leadership, feed
-    leadership.start()
-    return leadership
+    if turns is not None and turns.failure:
+        raise ServeError(turns.failure)
 
 
 def calm_collector() -> None:

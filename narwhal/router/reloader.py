@@ -55,6 +55,8 @@ class Reloader:
         self._probes = probes
         self._clients = clients
         self._listeners = listeners
+        self.frozen: Callable[[], str] = lambda: ""
+        """Why nothing may be applied now; empty: it may."""
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -83,6 +85,9 @@ class Reloader:
             except _UNUSABLE as error:
                 return self._keep(by, check, "", _errors(error, str(self._file)))
             plan = compare(self.now, expanded)
+            frozen = "" if check else self.frozen()
+            if frozen:
+                return self._keep(by, check, expanded.fleet.digest(), [Error("frozen", frozen, str(self._file))])
             emptied = floors.emptied(self._shell.control.pool, plan.leaves)
             if emptied is not None:
                 return self._keep(by, check, expanded.fleet.digest(), [_emptied(emptied, plan)])

@@ -27,6 +27,8 @@ SHUTDOWN_S = 2.0
 """How long a client may take to answer the end of TLS, in seconds."""
 WRITE_HIGH_BYTES = 65536
 """Bytes that wait for a slow client of a TLS stream before its engine is read no further; uvloop's own is 512 KiB."""
+_LISTEN_FD = 3
+"""The first descriptor that systemd passes."""
 _RETRY_S = 0.1
 """When accepting fails, such as for want of descriptors, it is tried again after this many seconds."""
 _M_MMAP_THRESHOLD = -3
@@ -84,6 +86,15 @@ def bind_tcp(address: str, port: int, *, shared: bool = False) -> socket.socket:
     except OSError:
         listener.close()
         raise
+    listener.setblocking(False)
+    return listener
+
+
+def inherited() -> socket.socket | None:
+    """The listening socket that systemd passed (`LISTEN_FDS`): it stays open when this process closes or dies."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS", "0") == "0":
+        return None
+    listener = socket.socket(fileno=os.dup(_LISTEN_FD))
     listener.setblocking(False)
     return listener
 

@@ -175,6 +175,11 @@ class Tries:
 
     # The canary
 
+    def armed_anew(self) -> None:
+        """Control is another, which may know of another router's canary: tell it of the one that is here."""
+        tokens = 0 if self.canary is None else len(self.canary.prompt)
+        self._shell.feed(CanaryArmed(self._shell.now(), tokens))
+
     async def _keep_armed(self) -> None:
         await asyncio.sleep(ARM_AFTER_S)
         while self.canary is None:

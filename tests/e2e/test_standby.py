@@ -4,8 +4,10 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,9 @@ from typing import Any
 import pytest
 
 from narwhal.dev.ports import free_run
+from tests.e2e.commands import narwhal
 from tests.router.harness import FakeEngine, Router, eventually, write_fleet
+from tests.router.lease.conftest import Etcd
 
 pytestmark = pytest.mark.e2e
 
@@ -28,14 +32,20 @@ class Pair:
     ports: dict[str, tuple[int, int]]
     engines: list[FakeEngine]
     routers: dict[str, Router]
+    given: socket.socket | None = None
+    """For clients, as systemd passes it to both; None: each opens its own."""
 
     def start(self, name: str) -> Router:
         """Start the `primary` or the `standby`."""
         log = self.folder / f"{name}.log"
         argv = [sys.executable, "-m", "narwhal.cli.serve", "--fleet", str(self.fleet)]
         argv += ["--state-dir", str(self.folder / "state"), *(["--standby"] if name == "standby" else [])]
+        more: dict[str, Any] = {}
+        if (given := self.given) is not None:
+            more = {"pass_fds": (3,), "preexec_fn": lambda: os.dup2(given.fileno(), 3)}
+            argv = ["sh", "-c", 'LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"', "sh", *argv]
         with log.open("ab") as file:
-            process = subprocess.Popen(argv, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
+            process = subprocess.Popen(argv, stdout=file, stderr=file, stdin=subprocess.DEVNULL, **more)
         port, admin_port = self.ports[name]
         self.routers[name] = Router(process, port, admin_port, self.folder / "state", log)
         return self.routers[name]
@@ -48,10 +58,12 @@ class Pair:
                 router.process.wait(30)
         for engine in self.engines:
             engine.close()
+        if self.given is not None:
+            self.given.close()
 
 
 @contextlib.contextmanager
-def pair_of(folder: Path, lease: str, engines: int = 4, **options: Any) -> Iterator[Pair]:
+def pair_of(folder: Path, lease: str, engines: int = 4, *, given: bool = False, **options: Any) -> Iterator[Pair]:
     fakes = [FakeEngine() for _ in range(engines)]
     fleet, port, admin_port = write_fleet(folder, [engine.port for engine in fakes], **options)
     own, own_admin = (free_run(1), free_run(1))
@@ -61,6 +73,10 @@ def pair_of(folder: Path, lease: str, engines: int = 4, **options: Any) -> Itera
     text = text.replace(f"admin: {{port: {admin_port}", f"admin: {{port: {admin_port}, standby_port: {own_admin}")
     fleet.write_text(f"{text}lease: {lease}\n")
     pair = Pair(folder, fleet, {"primary": (port, admin_port), "standby": (own, own_admin)}, fakes, {})
+    if given:
+        fleet.write_text(fleet.read_text().replace(f"  standby_port: {own}\n", ""))
+        pair.ports["standby"] = (port, own_admin)
+        pair.given = socket.create_server(("127.0.0.1", port))
     try:
         yield pair
     finally:
@@ -75,6 +91,15 @@ def roles(router: Router) -> dict[str, str]:
     return {engine["id"]: engine["role"] for engine in router.state()["engines"]}
 
 
+def follows(router: Router) -> bool:
+    """Whether it hears the router that leads."""
+    assert router.process.poll() is None, router.log.read_text()
+    try:
+        return router.state()["lease"]["lag_s"] is not None
+    except OSError:
+        return False
+
+
 def complete(router: Router) -> tuple[int, dict[str, str], Any]:
     status, headers, body = router.send("POST", "/v1/completions", {"prompt": "x", "max_tokens": 3})
     return status, headers, json.loads(body)
@@ -86,8 +111,7 @@ def both_ready(pair: Pair) -> tuple[Router, Router]:
     eventually(primary.ready, "the primary's readiness")
     eventually(lambda: all_live(primary), "the engines' life")
     standby = pair.start("standby")
-    standby.wait_listening()
-    eventually(lambda: "its state comes" in standby.log.read_text(), "the standby's following")
+    eventually(lambda: follows(standby), "the standby's following")
     return primary, standby
 
 
@@ -132,9 +156,157 @@ def test_a_killed_primary_is_followed_by_a_standby_that_knows_what_it_knew(tmp_p
         assert standby.send("POST", "/narwhal/unhold", {}, admin=True)[0] == 200
 
         again = pair.start("primary")
-        again.wait_listening()
-        eventually(
-            lambda: "its state comes" in again.log.read_text().split("standby")[-1], "the former one's following"
-        )
+        eventually(lambda: follows(again), "the former one's following")
         assert complete(again)[0] == 503
         assert complete(standby)[0] == 200
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[Etcd]:
+    folder = tmp_path / "etcd"
+    folder.mkdir()
+    member = Etcd(folder)
+    yield member
+    member.stop()
+
+
+def etcd_lease(etcd: Etcd) -> str:
+    return f'{{backend: etcd, endpoints: ["{etcd.url}"], ttl_s: 2}}'
+
+
+def leases(*routers: Router) -> list[str]:
+    return [router.state()["lease"]["standing"] for router in routers]
+
+
+def test_a_frozen_primary_is_replaced_and_writes_no_role_when_it_thaws(tmp_path: Path, etcd: Etcd) -> None:
+    with pair_of(tmp_path, etcd_lease(etcd)) as pair:
+        primary, standby = both_ready(pair)
+        assert complete(primary)[0] == 200
+        os.kill(primary.process.pid, signal.SIGSTOP)
+        eventually(standby.ready, "the standby's readiness")
+        assert complete(standby)[0] == 200
+        move = {"engine": "local/0", "role": "decode"}
+        assert standby.send("POST", "/narwhal/move", move, admin=True)[0] == 200
+        eventually(lambda: roles(standby)["local/0"] == "decode", "the move")
+        written = etcd.store(prefix="/narwhal/lab").read()
+        os.kill(primary.process.pid, signal.SIGCONT)
+        # it may not have heard yet: it cannot prove its lease, so it takes no order all the same
+        status, _, body = primary.send("POST", "/narwhal/move", {"engine": "local/3", "role": "prefill"}, admin=True)
+        assert (status, json.loads(body)["error"]["code"]) == (503, "frozen")
+        eventually(lambda: complete(primary)[0] == 503, "the former one's refusal")
+        status, headers, answer = complete(primary)
+        assert (status, answer["error"]["code"], headers["retry-after"]) == (503, "deposed", "1")
+        assert leases(primary, standby) == ["deposed", "leader"]
+        assert etcd.store(prefix="/narwhal/lab").read() == written
+        assert not [row for row in primary.rows("engine") if row["change"] == "moved"]
+        assert complete(standby)[0] == 200
+        standby.process.kill()
+        eventually(primary.ready, "the former one's readiness, once it leads again")
+        assert roles(primary)["local/0"] == "decode"
+
+
+def test_without_its_store_the_leader_serves_on_and_changes_nothing(tmp_path: Path, etcd: Etcd) -> None:
+    with pair_of(tmp_path, etcd_lease(etcd)) as pair:
+        primary, standby = both_ready(pair)
+        before = roles(primary)
+        etcd.stop()
+        eventually(lambda: not primary.state()["lease"]["proven"], "doubt about the lease")
+        for _ in range(5):
+            assert complete(primary)[0] == 200
+            assert complete(standby)[0] == 503
+        status, _, body = primary.send("POST", "/narwhal/move", {"engine": "local/0", "role": "decode"}, admin=True)
+        error = json.loads(body)["error"]
+        assert (status, error["code"]) == (503, "frozen")
+        assert "lease is unproven" in error["message"]
+        assert "no etcd member answers" in error["message"]
+        assert roles(primary) == before
+        assert leases(primary, standby) == ["leader", "standby"]
+        etcd.start()
+        eventually(lambda: sum(r.state()["lease"]["proven"] for r in (primary, standby)) == 1, "one proven leader")
+        leader = next(r for r in (primary, standby) if r.state()["lease"]["proven"])
+        assert leader.send("POST", "/narwhal/move", {"engine": "local/0", "role": "decode"}, admin=True)[0] == 200
+        assert complete(leader)[0] == 200
+
+
+def test_a_dead_primarys_lease_can_be_revoked(tmp_path: Path, etcd: Etcd) -> None:
+    lease = etcd_lease(etcd).replace("ttl_s: 2", "ttl_s: 600")
+    with pair_of(tmp_path, lease) as pair:
+        primary, standby = both_ready(pair)
+        note = primary.state_dir / "lease-id"
+        assert note.stat().st_mode & 0o777 == 0o600
+        primary.process.kill()
+        primary.process.wait()
+        argv = [sys.executable, "-m", "narwhal.cli.serve", "--fleet", str(pair.fleet)]
+        argv += ["--state-dir", str(primary.state_dir), "--revoke"]
+        assert subprocess.run(argv, check=False).returncode == 0
+        assert not note.exists()
+        eventually(standby.ready, "the standby's readiness")
+        assert subprocess.run(argv, check=False).returncode == 0  # nothing is left to revoke
+
+
+class TwoAddresses:
+    """A client that asks the other router when one does not serve it; it counts what neither served."""
+
+    def __init__(self, routers: list[Router]) -> None:
+        self.routers = routers
+        self.served: list[int] = []
+        self.failed: list[list[object]] = []
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._done.is_set():
+            said: list[object] = []
+            for router in self.routers:
+                try:
+                    status = complete(router)[0]
+                except OSError as error:
+                    said.append(error)
+                    continue
+                if status == 200:
+                    self.served.append(router.port)
+                    break
+                said.append(status)
+            else:
+                self.failed.append(said)
+
+    def stop(self) -> None:
+        self._done.set()
+        self._thread.join()
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "verb"])
+def test_a_planned_handover_fails_no_request(tmp_path: Path, how: str) -> None:
+    with pair_of(tmp_path, "{backend: file}") as pair:
+        primary, standby = both_ready(pair)
+        client = TwoAddresses([primary, standby])
+        eventually(lambda: len(client.served) >= 10, "some requests")
+        if how == "SIGTERM":
+            primary.process.send_signal(signal.SIGTERM)
+            assert primary.process.wait(60) == 0
+        else:
+            said = narwhal("handover", "--router", f"unix:{primary.admin_socket}", home=tmp_path)
+            assert (said["exit_code"], said["data"]) == (0, {"leader": "local"})
+            assert leases(primary, standby) == ["deposed", "leader"]
+        eventually(lambda: client.served[-10:] == [standby.port] * 10, "requests of the standby's alone")
+        client.stop()
+        assert client.failed == []
+        for name, router in pair.routers.items():
+            assert "Traceback" not in router.log.read_text(), name
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_on_a_socket_that_both_are_given_no_connection_is_refused(tmp_path: Path, how: signal.Signals) -> None:
+    with pair_of(tmp_path, "{backend: file}", given=True) as pair:
+        primary, standby = both_ready(pair)
+        assert complete(primary)[0] == 200
+        primary.process.send_signal(how)
+        primary.process.wait(60)
+        # whoever connects now waits in the socket's queue until the standby accepts
+        assert complete(standby)[0] == 200
+        assert standby.ready()
+        again = pair.start("primary")
+        eventually(lambda: follows(again), "the former one's following")
+        for _ in range(5):  # it does not accept on the socket while it stands by
+            assert complete(standby)[0] == 200

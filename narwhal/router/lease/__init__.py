@@ -7,7 +7,7 @@ serves on with it, and answers 503 only once it has seen a higher epoch.
 from narwhal.router.lease.etcd import EtcdStore
 from narwhal.router.lease.file import FileStore
 from narwhal.router.lease.keeper import Keeper, Standing
-from narwhal.router.lease.store import Leader, LostError, Store, StoreError, Term, open_store
+from narwhal.router.lease.store import Leader, LostError, Store, StoreError, Term, open_store, revoke
 
 __all__ = [
     "EtcdStore",
@@ -20,4 +20,5 @@ __all__ = [
     "StoreError",
     "Term",
     "open_store",
+    "revoke",
 ]

@@ -9,9 +9,11 @@ import http.client
 import json
 import ssl
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from narwhal.documents import write_atomically
 from narwhal.fleet.model import EtcdLease
 from narwhal.fleet.secrets import SecretError, read_secret
 from narwhal.router.lease.store import Leader, LostError, StoreError, Term
@@ -31,7 +33,10 @@ class _AnswerError(StoreError):
 
 
 class EtcdStore:
-    """Speaks with the first of `endpoints` that answers. `timeout_s`: for one question to one of them."""
+    """Speaks with the first of `endpoints` that answers.
+
+    `note`: a file for the id of the lease that is held, so that it can be revoked for a process that is dead.
+    """
 
     def __init__(
         self,
@@ -42,7 +47,9 @@ class EtcdStore:
         tls: ssl.SSLContext | None = None,
         user: str = "",
         password: str = "",
+        note: Path | None = None,
     ) -> None:
+        self._note = note
         self._endpoints = list(endpoints)
         self._leader_key, self._map_key = (_text(f"{prefix}/{name}") for name in ("leader", "map"))
         self._ttl_s = ttl_s
@@ -53,7 +60,7 @@ class EtcdStore:
         self._connection: http.client.HTTPConnection | None = None
 
     @classmethod
-    def of(cls, lease: EtcdLease, fleet: str, environ: Mapping[str, str]) -> "EtcdStore":
+    def of(cls, lease: EtcdLease, fleet: str, environ: Mapping[str, str], note: Path | None = None) -> "EtcdStore":
         """The store of a fleet file. Raises `StoreError` for a file or password that cannot be read."""
         context = None
         if any(url.startswith("https:") for url in lease.endpoints):
@@ -70,7 +77,7 @@ class EtcdStore:
             except SecretError as error:
                 raise StoreError(str(error)) from error
         prefix = f"{lease.prefix.rstrip('/')}/{fleet}"
-        return cls(lease.endpoints, prefix, ttl_s=lease.ttl_s, tls=context, user=user, password=password)
+        return cls(lease.endpoints, prefix, ttl_s=lease.ttl_s, tls=context, user=user, password=password, note=note)
 
     def leader(self) -> Leader | None:
         """Who holds the leader key."""
@@ -87,12 +94,13 @@ class EtcdStore:
             return Term(int(found["create_revision"]), self._ttl_s, str(found["lease"]))
         granted = self._ask("lease/grant", {"TTL": max(1, round(self._ttl_s))})
         token, ttl_s = str(granted["ID"]), float(granted["TTL"])
+        self._keep(token)
         answer = self._txn(
             [{"key": self._leader_key, "target": "CREATE", "result": "EQUAL", "create_revision": "0"}],
             [{"request_put": {"key": self._leader_key, "value": _text(holder), "lease": token}}],
         )
         if not answer.get("succeeded"):
-            self._ask("lease/revoke", {"ID": token})
+            self.resign(Term(0, 0.0, token))
             return None
         return Term(int(answer["header"]["revision"]), ttl_s, token)
 
@@ -112,6 +120,17 @@ class EtcdStore:
         except _AnswerError as error:
             if error.code != _GONE:
                 raise
+        if self._note is not None:
+            self._note.unlink(missing_ok=True)
+
+    def _keep(self, token: str) -> None:
+        """Note a lease before it is made use of. Raises `StoreError`."""
+        if self._note is not None:
+            try:
+                self._note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                write_atomically(self._note, token, mode=0o600)
+            except OSError as error:
+                raise StoreError(f"{self._note}: {error.strerror or error}") from error
 
     def read(self) -> bytes | None:
         """The role map."""

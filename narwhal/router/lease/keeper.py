@@ -79,6 +79,7 @@ class Keeper:
         self._tell = tell
         self._taken = taken
         self._candidate = candidate
+        self._resigns = False
         self._loop_patience_s = loop_patience_s
         self._term: Term | None = None
         self._writes: list[_Write] = []
@@ -108,6 +109,12 @@ class Keeper:
             self._candidate = candidate
             self._wake.notify()
 
+    def resign(self) -> None:
+        """Give the lease up for another to take, and be no candidate until told to `stand` again."""
+        with self._wake:
+            self._candidate, self._resigns = False, True
+            self._wake.notify()
+
     def write(self, value: bytes, done: Callable[[bool], None]) -> None:
         """Write the role map; `done` hears on the keeper's thread whether the store has it."""
         with self._wake:
@@ -119,7 +126,7 @@ class Keeper:
             due_t = time.monotonic() + self._poll_s
             self._step()
             with self._wake:
-                while not self._stopping and not self._writes and (left_s := due_t - time.monotonic()) > 0:
+                while not self._wanted() and (left_s := due_t - time.monotonic()) > 0:
                     self._wake.wait(left_s)
         self._refuse_writes()
         if self._term is not None:
@@ -129,9 +136,15 @@ class Keeper:
                 log.warning("the lease could not be given up, it ends by itself: %s", error)
         self._store.close()
 
+    def _wanted(self) -> bool:
+        """Whether there is something to do before the next poll is due."""
+        return bool(self._stopping or self._writes or self._resigns)
+
     def _step(self) -> None:
         """One look at the lease, and the writes that wait."""
         try:
+            if self._resigns:
+                self._give_up()
             if self._term is None:
                 self._look()
             elif time.monotonic() - self._beat_t < self._loop_patience_s:
@@ -145,6 +158,15 @@ class Keeper:
         except StoreError as error:
             self._refuse_writes()
             self._report(trouble=str(error))
+
+    def _give_up(self) -> None:
+        """Resign, and go on with the frozen map until another leads."""
+        term, self._term, self._resigns = self._term, None, False
+        if term is not None:
+            self._refuse_writes()
+            now = self.standing
+            self._set(Standing(now.role, now.epoch, 0.0, now.holder))
+            self._store.resign(term)
 
     def _look_again(self) -> None:
         try:

@@ -61,11 +61,42 @@ class Store(Protocol):
         """Let go of connections; a lock goes with its holder."""
 
 
-def open_store(lease: EtcdLease | FileLease, fleet: str, state_dir: Path, environ: Mapping[str, str]) -> Store:
+def open_store(
+    lease: EtcdLease | FileLease, fleet: str, state_dir: Path, environ: Mapping[str, str], *, standby: bool = False
+) -> Store:
     """The store that a fleet file names. Raises `StoreError` for a certificate or password that cannot be read."""
     from narwhal.router.lease.etcd import EtcdStore
     from narwhal.router.lease.file import FileStore
 
     if isinstance(lease, EtcdLease):
-        return EtcdStore.of(lease, fleet, environ)
+        return EtcdStore.of(lease, fleet, environ, lease_note(state_dir, standby=standby))
     return FileStore(Path(lease.path) if lease.path else state_dir / "lease")
+
+
+def lease_note(state_dir: Path, *, standby: bool) -> Path:
+    """Where a router leaves the id of its lease in etcd while it holds one."""
+    return state_dir / ("lease-id-standby" if standby else "lease-id")
+
+
+def revoke(
+    lease: EtcdLease | FileLease, fleet: str, state_dir: Path, environ: Mapping[str, str], *, standby: bool = False
+) -> bool:
+    """End the lease that a router which is dead has left; whether there was one. A lock ends with its process.
+
+    Raises `StoreError`.
+    """
+    note = lease_note(state_dir, standby=standby)
+    try:
+        token = note.read_text().strip() if isinstance(lease, EtcdLease) else ""
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StoreError(f"{note}: {error.strerror or error}") from error
+    if not token:
+        return False
+    store = open_store(lease, fleet, state_dir, environ, standby=standby)
+    try:
+        store.resign(Term(0, 0.0, token))
+    finally:
+        store.close()
+    return True

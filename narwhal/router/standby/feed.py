@@ -79,6 +79,12 @@ class Feed:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    async def flush(self) -> None:
+        """Send a last line to whoever follows, such as before another leads."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.tick()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def _send(self) -> None:
         shell = self._shell
         try:

@@ -15,7 +15,7 @@ from narwhal.control.events import LeaseChanged, MoveFailed, Role, RoleMoved
 from narwhal.control.snapshot import SnapshotError
 from narwhal.control.succession import RoleMap, follow_map, role_map, succeed
 from narwhal.fleet.expanded import Expanded
-from narwhal.fleet.model import EtcdLease, Fleet
+from narwhal.fleet.model import EtcdLease, FileLease, Fleet
 from narwhal.router.errors import ServeError
 from narwhal.router.lease import Keeper, Standing, Store, StoreError, open_store
 from narwhal.router.lease.keeper import Role as Leading
@@ -43,22 +43,30 @@ def has_lease(fleet: Fleet) -> bool:
 class Leadership:
     """Lives on the loop; the keeper of the lease and the follower are threads.
 
-    `serve`: called when this router begins to lead, once control knows what there is to know.
+    `serve`: called when this router begins to lead, once control knows what there is to know; `step_back`: when
+    another leads.
     """
 
     def __init__(
-        self, shell: Shell, members: Members, expanded: Expanded, state_dir: Path, serve: Callable[[], None]
+        self,
+        shell: Shell,
+        members: Members,
+        expanded: Expanded,
+        state_dir: Path,
+        *,
+        serve: Callable[[], None],
+        step_back: Callable[[], None],
     ) -> None:
         self.standing = Standing(Leading.standby)
         self.terms = 0
         """Times that this router began to lead."""
         self.writes = {"done": 0, "failed": 0}
         """Role maps that the store took, or did not."""
-        self.failure = ""
-        """Why it cannot serve although it leads."""
         self._shell = shell
         self._members = members
         self._serve = serve
+        self._step_back = step_back
+        self._deposed = asyncio.Event()
         self._standby = expanded.routers[0].standby
         self._began_t = time.monotonic()
         self._found: bytes | None = None
@@ -72,12 +80,13 @@ class Leadership:
         self._writing = b""
         """The map that is on its way there."""
         self._stopped = False
+        self._hands_over = False
         peer = expanded.peer
         self.follower = (
             None if peer is None else Follower(connect_to(expanded, peer, state_dir), lambda: not self.leads)
         )
         lease = expanded.fleet.lease
-        store = _open(lease, expanded.fleet.metadata.name, state_dir)
+        store = _open(lease, expanded, state_dir)
         poll_s = min(0.5, lease.ttl_s / 5) if isinstance(lease, EtcdLease) else FILE_POLL_S
         self._keeper = Keeper(
             store,
@@ -85,8 +94,10 @@ class Leadership:
             poll_s=poll_s,
             tell=self._tell,
             taken=self._taken,
-            candidate=not (self._standby and self.follower),
+            candidate=False,
         )
+        self._standing_for = False
+        """Whether it is a candidate."""
 
     # What others ask
 
@@ -102,7 +113,7 @@ class Leadership:
 
     def frozen(self) -> str:
         """Why nothing that the role map holds may change; empty: it may."""
-        if self.proven:
+        if self._notice():
             return ""
         if self.standing.role is Leading.standby:
             return "this router stands by: ask the one that leads"
@@ -120,6 +131,7 @@ class Leadership:
         shell.refusing = STANDBY
         shell.move = self.move
         shell.feed(LeaseChanged(shell.now(), False))
+        self._beat()
         shell.every(BEAT_S, self._beat)
         self._keeper.start()
         if self.follower is not None:
@@ -134,13 +146,24 @@ class Leadership:
 
     def _beat(self) -> None:
         self._keeper.beat()
-        if self._shell.control.pool.frozen is self.proven:
-            self._shell.feed(LeaseChanged(self._shell.now(), self.proven))
-        if self.proven:
+        if self._notice():
             self._write_changes()
-        elif self.follower is not None and not self.leads:
-            patient = time.monotonic() - self._began_t < PATIENCE_S
-            self._keeper.stand(not self._standby or self.follower.known is not None or not patient)
+        if not self._hands_over and not self._standing_for and self._may_stand():
+            self._standing_for = True
+            self._keeper.stand(True)
+
+    def _notice(self) -> bool:
+        """Have control know whether the lease is proven, and say it."""
+        proven = self.proven
+        if self._shell.control.pool.frozen is proven:
+            self._shell.feed(LeaseChanged(self._shell.now(), proven))
+        return proven
+
+    def _may_stand(self) -> bool:
+        """Whether it knows what there is to know, or there is nobody who could tell."""
+        if not self._standby or self.follower is None or self.follower.known is not None:
+            return True
+        return time.monotonic() - self._began_t >= PATIENCE_S
 
     # The lease
 
@@ -165,9 +188,36 @@ class Leadership:
         if standing.role is Leading.leader and standing.epoch != self._term:
             self._lead(before, standing)
         elif standing.role is Leading.deposed and before.role is not Leading.deposed:
+            self._deposed.set()
+            if self._hands_over:
+                log.info("the other router leads (epoch %d)", standing.epoch)
+                return
             log.error("another router leads (epoch %d): this one serves no new request", standing.epoch)
-            self._shell.refusing = DEPOSED
-            self._shell.feed(LeaseChanged(self._shell.now(), False))
+            self.retire()
+
+    async def hand_over(self, seconds: float) -> bool:
+        """Have the other router lead, for which this one stops to be a candidate; whether it does within this time.
+
+        This one serves on meanwhile, and afterwards until it is told to `retire`.
+        """
+        self._deposed.clear()
+        self._hands_over = True
+        try:
+            self._keeper.resign()
+            async with asyncio.timeout(seconds):
+                await self._deposed.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._hands_over = False
+            self._standing_for = False
+        return True
+
+    def retire(self) -> None:
+        """Another router leads: serve no new request."""
+        self._shell.refusing = DEPOSED
+        self._shell.feed(LeaseChanged(self._shell.now(), False))
+        self._step_back()
 
     def _lead(self, before: Standing, standing: Standing) -> None:
         self._term = standing.epoch
@@ -251,8 +301,9 @@ class Leadership:
             self._shell.loop.call_soon_threadsafe(done, written)
 
 
-def _open(lease: object, fleet: str, state_dir: Path) -> Store:
+def _open(lease: EtcdLease | FileLease, expanded: Expanded, state_dir: Path) -> Store:
+    name, standby = expanded.fleet.metadata.name, expanded.routers[0].standby
     try:
-        return open_store(lease, fleet, state_dir, os.environ)  # type: ignore[arg-type]
+        return open_store(lease, name, state_dir, os.environ, standby=standby)
     except StoreError as error:
         raise ServeError(f"lease: {error}") from None

@@ -257,3 +257,20 @@ def test_etcd_that_dies_freezes_the_leader_and_promotes_nobody(tmp_path: Path, w
             time.sleep(0.05)
     finally:
         etcd.stop()
+
+
+def test_a_lease_that_is_given_up_is_not_taken_back_until_told(watch: Watch) -> None:
+    store = ScriptedStore()
+    kept = watch(store)
+    kept.until(lambda s: s.role is Role.leader)
+    kept.keeper.resign()
+    kept.until(lambda s: s.proven_until_t == 0.0)
+    assert not kept.write(b"late")
+    assert kept.keeper.standing.role is Role.leader  # nobody else leads yet: it serves on
+    other = watch(store, "other")
+    other.until(lambda s: s.role is Role.leader)
+    kept.until(lambda s: s.role is Role.deposed)
+    kept.keeper.stand(True)
+    other.keeper.stop()
+    kept.until(lambda s: s.role is Role.leader)
+    assert kept.keeper.standing.epoch == 3

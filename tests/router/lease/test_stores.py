@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from narwhal.router.lease import FileStore, LostError, StoreError, Term
+from narwhal.fleet.model import EtcdLease, FileLease
+from narwhal.router.lease import FileStore, LostError, StoreError, Term, revoke
+from narwhal.router.lease import open_store as open_lease
 from tests.router.lease.conftest import PATIENCE_S, Etcd, OpenStore
 
 
@@ -169,3 +171,22 @@ class TestEtcd:
             assert known.read() == b"map"
         finally:
             member.stop()
+
+
+@pytest.mark.e2e
+def test_the_lease_of_a_dead_process_is_revoked_by_what_it_left(etcd: Etcd, tmp_path: Path) -> None:
+    lease = EtcdLease(backend="etcd", endpoints=[etcd.url], prefix=f"/{tmp_path.name}", ttl_s=600)
+    first = open_lease(lease, "lab", tmp_path, {})
+    assert first.campaign("dead") is not None
+    second = open_lease(lease, "lab", tmp_path, {}, standby=True)
+    assert second.campaign("standby") is None
+    assert not revoke(lease, "lab", tmp_path, {}, standby=True)  # it left none of its own
+    assert revoke(lease, "lab", tmp_path, {})
+    assert not revoke(lease, "lab", tmp_path, {})
+    assert second.campaign("standby") is not None
+    for store in (first, second):
+        store.close()
+
+
+def test_a_lock_needs_no_revoking(tmp_path: Path) -> None:
+    assert not revoke(FileLease(backend="file"), "lab", tmp_path, {})
