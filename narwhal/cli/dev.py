@@ -111,6 +111,7 @@ def up(directory: DirOption = None) -> Result:
 
     with _instance(directory) as instance:
         result = bring_up(instance, progress().say)
+        model = instance.expanded().fleet.model.name
     text = f"{'up' if result.started else 'already up'}: {result.url} for clients, {result.admin_url} for operators"
     return Result(
         data={
@@ -120,7 +121,7 @@ def up(directory: DirOption = None) -> Result:
             "stopped": list(result.stopped),
             "already_up": not result.started,
         },
-        text=_with_dir(f"{text}\nnext: narwhal dev verify; or {curl_line(result.url)}", directory),
+        text=_with_dir(f"{text}\nnext: narwhal dev verify; or {curl_line(result.url, model)}", directory),
     )
 
 

@@ -1,5 +1,7 @@
 """What a demo came to: the fleet that moved beside the one that did not."""
 
+import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
@@ -166,12 +168,10 @@ def summary_lines(result: DemoReport) -> list[str]:
     return lines
 
 
-def curl_line(url: str) -> str:
+def curl_line(url: str, model: str = "simulated") -> str:
     """A request to try."""
-    return (
-        f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d "
-        '\'{"model": "simulated", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 32}\''
-    )
+    body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 32}
+    return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(body))}"
 
 
 def _percent(value: float | None) -> str:
