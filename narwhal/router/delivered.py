@@ -6,10 +6,11 @@ first one. Nothing is decoded: a quote inside JSON text is escaped, so the names
 
 import re
 
-from narwhal.router.chunks import ChunkTracker, Dechunker, dechunk
+from narwhal.router.chunks import END_OF_EVENT, ChunkTracker, Dechunker, dechunk
 from narwhal.router.continuation import Opening, read_opening
 
 _IDS = re.compile(rb'"token_ids": ?\[([0-9, ]+)\]')
+_PROMPT_MARKS = (b'"prompt_token_ids":[', b'"prompt_token_ids": [')
 _PROMPT_IDS = re.compile(rb'"prompt_token_ids": ?\[[0-9, ]*\]')
 
 
@@ -77,9 +78,15 @@ class Delivered:
 def without_prompt_ids(data: bytes, *, last: bool) -> bytes:
     """The first chunks of a stream without the prompt's ids, which the client did not ask for.
 
-    `last`: the body's last chunk is among them. What is rewritten becomes one chunk.
+    `last`: the body's last chunk is among them. What is rewritten becomes one chunk; what follows stays as it is.
     """
-    if _PROMPT_IDS.search(data) is None:
+    found = max(data.rfind(mark) for mark in _PROMPT_MARKS)
+    if found < 0:
         return data
-    content = _PROMPT_IDS.sub(b'"prompt_token_ids":null', dechunk(data))
-    return b"%x\r\n%s\r\n%s" % (len(content), content, b"0\r\n\r\n" if last else b"")
+    end = data.find(END_OF_EVENT, found)
+    if end < 0:
+        content = _PROMPT_IDS.sub(b'"prompt_token_ids":null', dechunk(data))
+        return b"%x\r\n%s\r\n%s" % (len(content), content, b"0\r\n\r\n" if last else b"")
+    end += len(END_OF_EVENT)  # a chunk ends there, too
+    content = _PROMPT_IDS.sub(b'"prompt_token_ids":null', dechunk(data[:end]))
+    return b"%x\r\n%s\r\n%s" % (len(content), content, data[end:])
