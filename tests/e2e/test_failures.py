@@ -45,7 +45,7 @@ class Traffic:
     def more(self, count: int) -> None:
         """Wait until so many more requests have been served."""
         wanted = self.served + count
-        eventually(lambda: self.served >= wanted or bool(self.failed), f"{count} more requests")
+        eventually(lambda: self.served >= wanted or len(self.failed) > 3, f"{count} more requests")
 
     def __enter__(self) -> "Traffic":
         for thread in self._threads:
@@ -56,6 +56,12 @@ class Traffic:
         self._stop.set()
         for thread in self._threads:
             thread.join()
+
+
+def only_cut(traffic: Traffic, most: int) -> None:
+    """Nothing failed but streams whose decode engine was lost after their first token: they are not continued yet."""
+    assert [status for status, _ in traffic.failed] == [200] * len(traffic.failed), traffic.failed
+    assert len(traffic.failed) <= most, traffic.failed
 
 
 def engine(fleet: Fleet, name: str) -> Any:
@@ -147,7 +153,7 @@ def test_a_restart_that_no_look_missed_gets_no_work_until_it_is_readmitted(tmp_p
                 assert generations_at(fleet, 3) <= 2  # probes at the most
             eventually(lambda: engine(fleet, spec.id)["state"] == "live", "the readmission")
             traffic.more(10)
-        assert traffic.failed == []
+        only_cut(traffic, 2)
         assert set(changes(fleet, "ejected")) == {spec.id}
 
 
@@ -166,10 +172,7 @@ def test_a_hung_engine_is_suspected_no_request_fails_and_nobody_else_is_blamed(t
             finally:
                 fleet.engines[number].send_signal(signal.SIGCONT)
             eventually(lambda: engine(fleet, name)["state"] == "live", "the readmission")
-        # a stream whose decode engine hangs after its first token ends with one clear error: it is not continued yet
-        cut = [answer for answer in traffic.failed if answer[0] == 200]
-        assert len(cut) <= (2 if number == 3 else 0)
-        assert len(traffic.failed) == len(cut)
+        only_cut(traffic, 2 if number == 3 else 0)
         assert set(changes(fleet, "ejected")) == {name}
         assert changes(fleet, "out") == []
 
@@ -178,7 +181,7 @@ def test_a_dead_link_is_avoided_and_both_its_engines_serve_others(tmp_path: Path
     with fleet_of(tmp_path, 4, speed=4.0, recovery=RECOVERY) as fleet:
         names = [spec.id for spec in fleet.expanded.engines]
         pair = (names[0], names[2])
-        with Traffic(fleet) as traffic:
+        with Traffic(fleet, clients=10) as traffic:
             traffic.more(10)
             fault(fleet, 0, kind="drop_peer", engine=engine_id(fleet, 2))
             eventually(lambda: links(fleet)[pair]["state"] == "out", "the pair's end")
@@ -188,10 +191,9 @@ def test_a_dead_link_is_avoided_and_both_its_engines_serve_others(tmp_path: Path
             assert [(row["producer"], row["consumer"]) for row in told] == [pair]
             before = {key: row["handoffs"] for key, row in links(fleet).items()}
             traffic.more(40)
-            after = {key: row["handoffs"] for key, row in links(fleet).items()}
-            assert after[pair] - before[pair] <= 4  # those that were under way
-            grown = {key for key in after if after[key] > before.get(key, 0)}
-            assert {(names[0], names[3]), (names[1], names[2])} <= grown
+            for other in ((names[0], names[3]), (names[1], names[2])):
+                eventually(lambda o=other: links(fleet)[o]["handoffs"] > before.get(o, 0), "handoffs of both")  # type: ignore[misc]
+            assert links(fleet)[pair]["handoffs"] - before[pair] <= 10  # those that were under way
             with urlopen(Request(f"{fleet.expanded.engines[0].url}/simulate/faults", method="DELETE"), timeout=30):
                 pass
             eventually(lambda: links(fleet)[pair]["state"] != "out", "its return")
