@@ -8,10 +8,12 @@ from typing import Any
 from narwhal.control import Settings
 from narwhal.control import commands as c
 from narwhal.control import events as e
+from narwhal.control.admission import Refusal
 from narwhal.fleet.model import Fleet
 from narwhal.router.journal import Journal
 from narwhal.router.metrics import Metrics
 from narwhal.router.reach import Reach
+from narwhal.router.requests import STOPPING
 from narwhal.router.rows import RequestRow
 from narwhal.router.shell import Shell
 from narwhal.router.workers import wire
@@ -66,14 +68,16 @@ class Hub(Shell):
         fleet: Fleet,
         count: int,
     ) -> None:
-        super().__init__(settings, loop, journal, metrics)
         self.slots: list[Worker | None] = [None] * count
+        self._reason = "no engine is live"
+        super().__init__(settings, loop, journal, metrics)
+        self.listens = False
+        """Whether the workers are to accept clients."""
         self.begun = asyncio.Event()
         """Set once every worker has accepted clients."""
         self.handshakes = {"done": 0, "failed": 0, "timeout": 0}
         self._fleet = fleet
         self._urls: dict[str, str] = {}
-        self._reason = "no engine is live"
         self._next = [slot or count for slot in range(count)]
         """The next number of each worker's requests: what one had is not given again to the one after it."""
         self._late: dict[int, e.RequestArrived] = {}
@@ -89,11 +93,11 @@ class Hub(Shell):
             e.PrefillFinished: self._of_a_leg,
             e.FirstToken: self._of_a_leg,
             e.LegFailed: self._of_a_leg,
+            e.ResumeReady: self._of_a_leg,
+            e.ResumeFailed: self._of_a_leg,
             e.DeadlinePassed: self._of_a_leg,
-            e.RequestFinished: self._ended,
-            e.RequestCancelled: self._ended,
             e.TokensObserved: self._observed,
-            RequestRow: self._kept,
+            wire.Over: self._over,
         }
         for kind in (c.Wait, c.StartPrefill, c.StartDecode, c.StartWhole, c.Resume, c.Refuse, c.Abort):
             self._do[kind] = self._pass_on
@@ -113,7 +117,9 @@ class Hub(Shell):
         link.put(self._in_force())
         for engine, url in self._urls.items():
             link.put(wire.EngineReachable(engine, url))
-        link.put(wire.Readiness(self._reason))
+        link.put(wire.Readiness(self._reason, self.refusing))
+        if self.listens:
+            link.put(wire.Listen())
         task = self.loop.create_task(link.start())
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
@@ -128,6 +134,21 @@ class Hub(Shell):
         for worker in self.present:
             worker.link.put(message)
 
+    def listen(self) -> None:
+        """Have every worker accept clients."""
+        self.listens = True
+        self.tell_all(wire.Listen())
+
+    @property
+    def refusing(self) -> Refusal | None:
+        """Why no new request is let in; None: they are. Workers are told."""
+        return self._refusing
+
+    @refusing.setter
+    def refusing(self, refusal: Refusal | None) -> None:
+        self._refusing = refusal
+        self.tell_all(wire.Readiness(self._reason, refusal))
+
     def use(self, fleet: Fleet) -> None:
         """Have every worker go by this fleet file."""
         self._fleet = fleet
@@ -140,7 +161,7 @@ class Hub(Shell):
         """A worker is gone: what it had is over."""
         self.slots[worker.slot] = None
         now = self.now()
-        if not self.refusing:
+        if self.refusing is not STOPPING:
             self.metrics.workers_lost += 1
         for number, request in worker.open.items():
             self._let_in(number)
@@ -229,27 +250,25 @@ class Hub(Shell):
         if self._late:
             self._let_in(number)
         request = worker.open.get(number)
-        if request is None:  # its client has an answer, and its row is written
-            self._ended(worker, seen, event)
-        elif seen >= request.last or getattr(event, "what", "") in _OF_ALL:
+        if request is not None and (seen >= request.last or getattr(event, "what", "") in _OF_ALL):
             if type(event) is e.FirstToken:
                 request.streams = True
             self.feed(event)
 
-    def _ended(self, worker: Worker, seen: int, event: Any) -> None:
-        """The last event of a request: it is over, whatever control planned meanwhile."""
+    def _over(self, worker: Worker, seen: int, over: wire.Over) -> None:
+        """A request has ended: it is over, whatever control planned meanwhile."""
+        number, event = over.row.request, over.event
         if self._late:
-            self._let_in(event.request)
-        self.feed(event)
-        if event.request in self.control.pool.requests:
-            self.feed(e.RequestCancelled(event.t, event.request))
+            self._let_in(number)
+        worker.open.pop(number, None)
+        self.record(over.row)
+        if event is not None:
+            self.feed(event)
+            if number in self.control.pool.requests:
+                self.feed(e.RequestCancelled(event.t, number))
 
     def _observed(self, worker: Worker, seen: int, event: e.TokensObserved) -> None:
         self.feed(event)
-
-    def _kept(self, worker: Worker, seen: int, row: RequestRow) -> None:
-        worker.open.pop(row.request, None)
-        self.record(row)
 
     def _add(self, worker: Worker, seen: int, report: wire.Report) -> None:
         worker.connections, worker.open_handshakes = report.connections, report.open_handshakes
@@ -297,7 +316,7 @@ class Hub(Shell):
         reason = super().unready()
         if reason != self._reason:
             self._reason = reason
-            self.tell_all(wire.Readiness(reason))
+            self.tell_all(wire.Readiness(reason, self.refusing))
 
     # What is known of all of them
 

@@ -37,7 +37,7 @@ log = logging.getLogger("narwhal.router")
 TOKENS_S = 0.1
 """How old token counts may be in control, in seconds."""
 REPORT_S = 1.0
-_TOLD_ONLY = frozenset([e.RequestFinished, e.FirstToken, e.TokensObserved])
+_TOLD_ONLY = frozenset([e.FirstToken, e.TokensObserved])
 """Events whose commands, where there are any, are for others."""
 NO_CONTROL = Refusal("no_control", "the router starts again; try again", 1.0, 503)
 
@@ -56,7 +56,7 @@ class Relay(Requests):
         self.workers: int
         """How many share the port, this one included."""
         self.begun: asyncio.Future[bool] = loop.create_future()
-        """Whether control has said what there is to serve; False: it is gone."""
+        """Whether control has said to serve; False: it is gone."""
         self.leave = asyncio.Event()
         self.hurry = asyncio.Event()
         """Set when requests are to end at once, after `leave`."""
@@ -69,6 +69,8 @@ class Relay(Requests):
         self._limited: frozenset[str] = frozenset()
         """Tenants that have limits."""
         self._told_to_leave = False
+        self._last: Any = None
+        """The last event of the request that is ending."""
         self._asked = 0
         self._questions: dict[int, Told] = {}
         """Those that control has not answered."""
@@ -80,6 +82,7 @@ class Relay(Requests):
         self._do[wire.EngineReachable] = lambda k: self.connect(k.engine, k.url, self._reach)
         self._do[wire.EngineGone] = lambda k: self.disconnect(k.engine)
         self._do[wire.Readiness] = self._be_ready
+        self._do[wire.Listen] = lambda k: self._listen()
         self._do[wire.Drain] = self._drain
         self._do[wire.Hurry] = lambda k: self.hurry.set()
 
@@ -103,13 +106,17 @@ class Relay(Requests):
     def record(self, row: RequestRow) -> None:
         """Send a row to control, which keeps the journal; without control, keep it here."""
         if self.link.open:
-            self.link.lay((self.link.seen, row))
+            self.link.lay((self.link.seen, wire.Over(row, self._last)))
         else:
             self._keep(row)
 
     def end(self, exchange: Exchange, outcome: str, code: str, event: e.AnyEvent | None) -> None:
-        """A request is over. Where its tenant has limits, control is told before the client has its answer."""
-        super().end(exchange, outcome, code, event)
+        """A request is over: its row and its last event go together.
+
+        Where its tenant has limits, control is told before the client has its answer.
+        """
+        self._last = event
+        super().end(exchange, outcome, code, None)
         if exchange.tenant in self._limited:
             self.link.flush()
 
@@ -205,10 +212,16 @@ class Relay(Requests):
 
     def _be_ready(self, message: wire.Readiness) -> None:
         self._reason = message.reason
+        if not self.leave.is_set():
+            self.refusing = message.refusing
+
+    def _listen(self) -> None:
         if not self.begun.done():
             self.begun.set_result(True)
 
     def _drain(self, message: wire.Drain) -> None:
+        if not self.begun.done():
+            self.begun.set_result(False)  # it never served
         self.seconds = message.seconds
         self.leave.set()
 

@@ -79,7 +79,8 @@ class Supervisor:
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises `ServeError` when it cannot, or no longer."""
         router = self._part.expanded.routers[0]
-        bind(router.bind, router.port, "routers", shared=False).close()  # another router's port would be shared with it
+        if not self._part.expanded.share_port:  # else it is opened once the other router of this host has closed it
+            bind(router.bind, router.port, "routers", shared=False).close()  # a stranger's would be shared with it
         calm_collector()  # what it has is shared with all that it forks, as long as nobody writes to it
         with _caught_signals() as wake:
             self._selector.register(wake, selectors.EVENT_READ)

@@ -34,6 +34,13 @@ class Arrived(Message, frozen=True, tag=True):
     stream: bool
 
 
+class Over(Message, frozen=True, tag=True):
+    """A request is over: its row, and the last event about it; None where control has ended it itself."""
+
+    row: RequestRow
+    event: e.RequestFinished | e.LegFailed | e.RequestCancelled | None
+
+
 class Question(Message, frozen=True, tag=True):
     """Would a tenant's request be refused whatever it says, if its prompt has `least` to `most` tokens?"""
 
@@ -68,13 +75,11 @@ FromRelay = (
     | e.PrefillFinished
     | e.FirstToken
     | e.TokensObserved
-    | e.RequestFinished
     | e.LegFailed
     | e.ResumeReady
     | e.ResumeFailed
-    | e.RequestCancelled
     | e.DeadlinePassed
-    | RequestRow
+    | Over
     | Question
     | Listening
     | Report
@@ -119,9 +124,14 @@ class EngineGone(Message, frozen=True, tag=True):
 
 
 class Readiness(Message, frozen=True, tag=True):
-    """Why nothing can be served; empty: it can."""
+    """Why nothing can be served (empty: it can), and why no request is let in (None: they are)."""
 
     reason: str
+    refusing: Refusal | None
+
+
+class Listen(Message, frozen=True, tag=True):
+    """Accept clients, once there is something to serve."""
 
 
 class Drain(Message, frozen=True, tag=True):
@@ -148,6 +158,7 @@ ToRelay = (
     | EngineReachable
     | EngineGone
     | Readiness
+    | Listen
     | Drain
     | Hurry
 )

@@ -10,6 +10,7 @@ import uvloop
 from narwhal.control import Settings
 from narwhal.control import commands as c
 from narwhal.control import events as e
+from narwhal.control.admission import Refusal
 from narwhal.fleet import check_text, expand, load_profile
 from narwhal.fleet.model import Fleet, TenantLimits
 from narwhal.router.journal import Journal
@@ -85,11 +86,12 @@ async def eventually(met: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def row(number: int) -> RequestRow:
-    return RequestRow(
+def over(number: int, event: Any) -> wire.Over:
+    row = RequestRow(
         number, f"id-{number}", "default", 0.0, "served", "", "/v1/completions", True, False, 100, 16, "a", "b", 0,
         0.1, 0.2, 0.01, 1.0, True,
     )  # fmt: skip
+    return wire.Over(row, event)
 
 
 def test_numbers_are_each_worker_s_own_and_commands_go_to_it() -> None:
@@ -141,7 +143,7 @@ def test_an_engine_s_answer_ends_a_request_that_control_sent_elsewhere_meanwhile
         zero.arrive(2)
         first = await zero.hear(c.StartPrefill)
         hub.feed(e.EngineLeft(hub.now(), first.engine))
-        zero.send(row(2), e.LegFailed(hub.now(), 2, "prefill", first.engine, "client", False, 404), seen=0)
+        zero.send(over(2, e.LegFailed(hub.now(), 2, "prefill", first.engine, "client", False, 404)), seen=0)
         await eventually(lambda: not hub.control.pool.requests)
         assert hub.open_requests == 0
         assert hub.metrics.count("served") == 1
@@ -182,17 +184,17 @@ def test_an_arrival_waits_for_the_end_that_came_before_it() -> None:
         # both are there when the loop looks, in whichever order it takes the sockets
         for _ in range(20):
             one.arrive(1, "a")
-            zero.send(row(2), e.RequestFinished(hub.now(), 2, 16, 100))
+            zero.send(over(2, e.RequestFinished(hub.now(), 2, 16, 100)))
             await one.hear(c.StartPrefill)
             zero.arrive(2, "a")
-            one.send(row(1), e.RequestFinished(hub.now(), 1, 16, 100))
+            one.send(over(1, e.RequestFinished(hub.now(), 1, 16, 100)))
             await zero.hear(c.StartPrefill)
         one.arrive(1, "a")
         assert (await one.hear(c.Refuse)).code == "tenant_concurrency"
         one.send(wire.Question(7, "a", 1, 10))
         answer = await one.hear(wire.Judgement)
         assert (answer.number, answer.refusal.code) == (7, "tenant_concurrency")
-        zero.send(row(2), e.RequestCancelled(hub.now(), 2))
+        zero.send(over(2, e.RequestCancelled(hub.now(), 2)))
         one.send(wire.Question(8, "a", 1, 10))
         assert (await one.hear(wire.Judgement)).refusal is None
 
@@ -207,5 +209,26 @@ def test_a_message_that_cannot_be_taken_costs_no_other() -> None:
         zero.arrive(2)
         await zero.hear(c.StartPrefill)
         assert [type(error) for error in errors] == [ValueError]
+
+    with_hub(test)
+
+
+def test_a_router_that_does_not_lead_has_its_workers_refuse_and_may_keep_the_port_closed() -> None:
+    async def test(hub: Hub, zero: FakeRelay, one: FakeRelay) -> None:
+        assert (await zero.hear(wire.Readiness)).refusing is None
+        hub.refusing = refusal = Refusal("standby", "another one serves", 1.0, 503)
+        for relay in (zero, one):
+            while (await relay.hear(wire.Readiness)).refusing != refusal:
+                pass
+            assert wire.Listen() not in relay.said
+        hub.listen()
+        for relay in (zero, one):
+            await relay.hear(wire.Listen)
+            relay.send(wire.Listening())
+        await eventually(hub.begun.is_set)
+        zero.sock.close()
+        other = FakeRelay(hub, 0)
+        assert (await other.hear(wire.Readiness)).refusing == refusal
+        await other.hear(wire.Listen)
 
     with_hub(test)

@@ -56,19 +56,19 @@ def with_relay(folder: Path, test: Callable[[Relay, FakeControl], Awaitable[None
 
 def test_events_say_how_much_of_control_s_word_was_known(tmp_path: Path) -> None:
     async def test(relay: Relay, control: FakeControl) -> None:
-        relay.feed(e.RequestCancelled(1.0, 3))
-        assert await control.hear() == (0, e.RequestCancelled(1.0, 3))
-        control.send(wire.Readiness(""))
+        relay.feed(e.PrefillFinished(1.0, 3, 100))
+        assert await control.hear() == (0, e.PrefillFinished(1.0, 3, 100))
+        control.send(wire.Listen())
         await relay.begun
-        relay.feed(e.RequestCancelled(2.0, 3))
-        assert await control.hear() == (1, e.RequestCancelled(2.0, 3))
+        relay.feed(e.PrefillFinished(2.0, 3, 100))
+        assert await control.hear() == (1, e.PrefillFinished(2.0, 3, 100))
 
     with_relay(tmp_path, test)
 
 
 def test_what_nobody_waits_for_goes_with_what_somebody_does_and_in_order(tmp_path: Path) -> None:
     async def test(relay: Relay, control: FakeControl) -> None:
-        told = [e.RequestFinished(1.0, 3, 16, 100), e.PrefillFinished(1.1, 5, 100), e.FirstToken(1.2, 7)]
+        told = [e.TokensObserved(1.0, (3,), (16,)), e.PrefillFinished(1.1, 5, 100), e.FirstToken(1.2, 7)]
         for event in told:
             relay.feed(event)
         assert [(await control.hear())[1] for _ in told] == told
@@ -99,7 +99,7 @@ def test_questions_are_answered_also_when_control_is_gone(tmp_path: Path) -> Non
         numbers = [relay.ask("default", 0, 100_000, lambda number, refusal: told.append((number, refusal)))]
         assert (await control.hear())[1].number == numbers[0]
         refusal = Refusal("prompt", "too long", 0.0)
-        control.send(wire.Judgement(numbers[0], refusal), wire.Readiness(""))
+        control.send(wire.Judgement(numbers[0], refusal), wire.Listen())
         await relay.begun
         numbers.append(relay.ask("default", 0, 100_000, lambda number, refusal: told.append((number, refusal))))
         await control.hear()

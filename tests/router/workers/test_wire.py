@@ -1,17 +1,27 @@
 """The frames between control and relays: whatever is put in comes out, however the bytes are cut."""
 
+import asyncio
 import itertools
+import socket
 import typing
+from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from narwhal.control import Settings
 from narwhal.control import commands as c
 from narwhal.control import events as e
-from narwhal.router.rows import RequestRow
+from narwhal.fleet import check_text, expand, load_profile
+from narwhal.router.journal import Journal
+from narwhal.router.metrics import Metrics
+from narwhal.router.process import Part
 from narwhal.router.workers import wire
+from narwhal.router.workers.hub import Hub
+from narwhal.router.workers.relay import Relay
+from tests.fleet.fleets import BASE
 
 TIMES = st.floats(allow_nan=False)
 TEXT = st.text(max_size=20)
@@ -21,6 +31,7 @@ VALUES: dict[object, st.SearchStrategy[object]] = {
     int: NUMBERS,
     str: TEXT,
     bool: st.booleans(),
+    bytes: st.binary(max_size=20),
     tuple[int, ...]: st.lists(NUMBERS, max_size=4).map(tuple),
     list[int]: st.lists(NUMBERS, max_size=4),
     list[str]: st.lists(TEXT, max_size=4),
@@ -76,9 +87,23 @@ def test_what_is_no_request_s_stays_in_control(kind: type) -> None:
     assert kind not in typing.get_args(wire.ToRelay) + typing.get_args(wire.FromRelay)
 
 
-def test_every_command_for_a_request_goes_to_relays_and_every_row_comes_from_them() -> None:
+def test_every_command_for_a_request_goes_to_relays_and_every_event_comes_from_them() -> None:
     of_requests = {kind for kind in typing.get_args(c.AnyCommand) if "request" in kind.__struct_fields__}
     assert of_requests <= set(typing.get_args(wire.ToRelay))
     told = {kind for kind in typing.get_args(e.AnyEvent) if {"request", "requests"} & set(kind.__struct_fields__)}
-    assert told - {e.RequestArrived} <= set(typing.get_args(wire.FromRelay))  # an arrival comes in `Arrived`
-    assert RequestRow in typing.get_args(wire.FromRelay)
+    inside = {e.RequestArrived, *typing.get_args(typing.get_type_hints(wire.Over)["event"])}
+    assert told - inside <= set(typing.get_args(wire.FromRelay))
+
+
+def test_both_ends_know_what_to_do_with_all_that_they_are_sent(tmp_path: Path) -> None:
+    async def test() -> None:
+        fleet, loop = check_text(BASE).fleet, asyncio.get_running_loop()
+        assert fleet is not None
+        hub = Hub(Settings.of(fleet), loop, Journal(None), Metrics(), fleet, 2)
+        assert set(hub._on) == set(typing.get_args(wire.FromRelay))
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            relay = Relay(Part(expand(fleet), load_profile("demo"), tmp_path, None), loop, ours)
+            assert set(relay._do) == set(typing.get_args(wire.ToRelay))
+
+    asyncio.run(test())
