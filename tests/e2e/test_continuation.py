@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -79,6 +81,15 @@ def told(events: list[Any]) -> dict[str, Any]:
     }
 
 
+def released(fleet: Fleet) -> bool:
+    """Whether no engine is charged with anything, those that others may use included."""
+    return all(engine["residents"] == engine["prefills"] == 0 for engine in fleet.router.state()["engines"])
+
+
+def metrics(fleet: Fleet) -> str:
+    return fleet.router.send("GET", "/metrics", admin=True)[2].decode()
+
+
 def rows(fleet: Fleet, count: int) -> list[Any]:
     eventually(lambda: len(fleet.router.rows("request")) >= count, "the rows")
     return fleet.router.rows("request")
@@ -108,4 +119,42 @@ def test_a_stream_that_is_cut_after_any_token_is_told_whole(fleet: Fleet, kind: 
     assert untold in (1, 3)
     assert {row["continued"] for row in found[1 + untold :]} == {1, 2}
     assert all((row["gap_s"] is not None) == (row["continued"] > 0) for row in found)
-    eventually(lambda: all(e["residents"] == e["prefills"] == 0 for e in fleet.router.state()["engines"]), "release")
+    eventually(lambda: released(fleet), "release")
+
+
+def test_streams_that_may_not_go_on_end_with_one_clear_error(fleet: Fleet) -> None:
+    path, body = ASKS["completion"]
+    declined = {"x-narwhal-continue": "off"}
+    for more, headers in (({}, declined), ({"stop": ["qqq"]}, {}), ({"seed": 5, "temperature": 1}, {})):
+        for engine in DECODE:
+            fault(fleet, engine, None)
+            fault(fleet, engine, {"kind": "cut_stream", "after_tokens": 10, "count": 1})
+        events = ask(fleet, path, {**body, **MORE, **more}, **headers)
+        seen = told(events)
+        assert len(seen["errors"]) == 1
+        assert "error" in events[-1]
+        assert seen["errors"][0]["code"] == "upstream"
+        assert seen["text"]
+    found = fleet.router.rows("request")[-3:]
+    eventually(lambda: [row["outcome"] for row in fleet.router.rows("request")[-3:]] == ["cut"] * 3, "the rows")
+    assert all(row["continued"] == 0 for row in found)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_streams_of_a_crashed_engine_go_on(tmp_path: Path, workers: int) -> None:
+    path, body = ASKS["chat"]
+    body = {**body, **MORE, "max_tokens": 400}
+    with fleet_of(tmp_path, 4, **{**OPTIONS, "speed": 1.0}, workers=workers) as fleet, ThreadPoolExecutor(8) as pool:
+        whole = told(ask(fleet, path, body))
+        clients = [pool.submit(ask, fleet, path, body) for _ in range(8)]
+        eventually(lambda: "narwhal_streams_open 8.0" in metrics(fleet), "the streams")
+        busy = max(DECODE, key=lambda place: fleet.router.state()["engines"][place]["residents"])
+        fault(fleet, busy, {"kind": "crash"})
+        assert fleet.engines[busy].wait(60) == 137
+        answers = [told(client.result()) for client in clients]
+        assert answers == [whole] * 8
+        found = rows(fleet, 9)
+        assert {row["outcome"] for row in found} == {"served"}
+        assert sum(row["continued"] for row in found) >= 1
+        eventually(lambda: released(fleet), "release")
+        assert f"narwhal_continuations_total {sum(row['continued'] for row in found)}.0" in metrics(fleet)
