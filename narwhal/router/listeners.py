@@ -168,7 +168,7 @@ def open_certificate(tls: Tls | None, key: str) -> Certificate | None:
 def bind(address: str, port: int, key: str, *, shared: bool) -> socket.socket:
     """A bound socket. Raises `ServeError`."""
     given = inherited() if key == "routers" else None
-    if given is not None and not shared:
+    if given is not None:
         return given
     try:
         return bind_tcp(address, port, shared=shared)

@@ -48,13 +48,10 @@ class WorkersClients:
     async def open(self, expanded: Expanded) -> Server:
         """Stand for the workers' listeners. Raises `ServeError` when their certificate cannot be used."""
         certificate = open_certificate(expanded.fleet.routers.tls, "routers")
-        self._hub.listen()
         return Elsewhere() if certificate is None else SecuredElsewhere(self._hub, certificate)
 
     async def ready(self, stop: asyncio.Event) -> bool:
-        """Wait until every worker accepts clients, where they are to, or until it is to stop: False."""
-        if not self._hub.listens:
-            return True
+        """Wait until every worker accepts clients, or until it is to stop: False."""
         waits = [asyncio.ensure_future(event.wait()) for event in (self._hub.begun, stop)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:

@@ -71,8 +71,6 @@ class Hub(Shell):
         self.slots: list[Worker | None] = [None] * count
         self._reason = "no engine is live"
         super().__init__(settings, loop, journal, metrics)
-        self.listens = False
-        """Whether the workers are to accept clients."""
         self.begun = asyncio.Event()
         """Set once every worker has accepted clients."""
         self.handshakes = {"done": 0, "failed": 0, "timeout": 0}
@@ -118,8 +116,6 @@ class Hub(Shell):
         for engine, url in self._urls.items():
             link.put(wire.EngineReachable(engine, url))
         link.put(wire.Readiness(self._reason, self.refusing))
-        if self.listens:
-            link.put(wire.Listen())
         task = self.loop.create_task(link.start())
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
@@ -133,11 +129,6 @@ class Hub(Shell):
         """Send something to every worker."""
         for worker in self.present:
             worker.link.put(message)
-
-    def listen(self) -> None:
-        """Have every worker accept clients."""
-        self.listens = True
-        self.tell_all(wire.Listen())
 
     @property
     def refusing(self) -> Refusal | None:

@@ -82,7 +82,6 @@ class Relay(Requests):
         self._do[wire.EngineReachable] = lambda k: self.connect(k.engine, k.url, self._reach)
         self._do[wire.EngineGone] = lambda k: self.disconnect(k.engine)
         self._do[wire.Readiness] = self._be_ready
-        self._do[wire.Listen] = lambda k: self._listen()
         self._do[wire.Drain] = self._drain
         self._do[wire.Hurry] = lambda k: self.hurry.set()
 
@@ -214,8 +213,6 @@ class Relay(Requests):
         self._reason = message.reason
         if not self.leave.is_set():
             self.refusing = message.refusing
-
-    def _listen(self) -> None:
         if not self.begun.done():
             self.begun.set_result(True)
 

@@ -79,8 +79,10 @@ class Supervisor:
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises `ServeError` when it cannot, or no longer."""
         router = self._part.expanded.routers[0]
-        if not self._part.expanded.share_port:  # else it is opened once the other router of this host has closed it
-            bind(router.bind, router.port, "routers", shared=False).close()  # a stranger's would be shared with it
+        if self._part.expanded.share_port:
+            text = "routers.workers: workers cannot take turns on one port with a standby of the same host"
+            raise ServeError(f"{text}; give it a port of its own (routers.standby_port)")
+        bind(router.bind, router.port, "routers", shared=False).close()  # another router's port would be shared with it
         calm_collector()  # what it has is shared with all that it forks, as long as nobody writes to it
         with _caught_signals() as wake:
             self._selector.register(wake, selectors.EVENT_READ)
@@ -297,6 +299,8 @@ def _be_child(body: Body, closed: list[socket.socket], failed: socket.socket | N
             signal.signal(number, signal.SIG_IGN)  # the supervisor says when; a terminal tells all of them
         for sock in closed:
             sock.close()
+        if os.environ.get("LISTEN_PID") == str(os.getppid()):
+            os.environ["LISTEN_PID"] = str(os.getpid())  # a socket that systemd passed is passed on
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(body())
         status = 0

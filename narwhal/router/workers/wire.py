@@ -130,10 +130,6 @@ class Readiness(Message, frozen=True, tag=True):
     refusing: Refusal | None
 
 
-class Listen(Message, frozen=True, tag=True):
-    """Accept clients, once there is something to serve."""
-
-
 class Drain(Message, frozen=True, tag=True):
     """Accept nothing new, let requests finish for so many seconds, and end."""
 
@@ -158,7 +154,6 @@ ToRelay = (
     | EngineReachable
     | EngineGone
     | Readiness
-    | Listen
     | Drain
     | Hurry
 )

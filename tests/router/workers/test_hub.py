@@ -213,22 +213,15 @@ def test_a_message_that_cannot_be_taken_costs_no_other() -> None:
     with_hub(test)
 
 
-def test_a_router_that_does_not_lead_has_its_workers_refuse_and_may_keep_the_port_closed() -> None:
+def test_a_router_that_does_not_lead_has_its_workers_refuse() -> None:
     async def test(hub: Hub, zero: FakeRelay, one: FakeRelay) -> None:
         assert (await zero.hear(wire.Readiness)).refusing is None
         hub.refusing = refusal = Refusal("standby", "another one serves", 1.0, 503)
         for relay in (zero, one):
             while (await relay.hear(wire.Readiness)).refusing != refusal:
                 pass
-            assert wire.Listen() not in relay.said
-        hub.listen()
-        for relay in (zero, one):
-            await relay.hear(wire.Listen)
-            relay.send(wire.Listening())
-        await eventually(hub.begun.is_set)
         zero.sock.close()
         other = FakeRelay(hub, 0)
         assert (await other.hear(wire.Readiness)).refusing == refusal
-        await other.hear(wire.Listen)
 
     with_hub(test)

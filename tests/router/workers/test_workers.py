@@ -5,6 +5,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from narwhal.dev.ports import free_run
 from narwhal.router.tenants import new_key
 from tests.router.harness import (
     END,
@@ -335,6 +338,36 @@ def test_a_port_that_is_taken_is_an_error(tmp_path: Path, engines: list[FakeEngi
         router = start_router(tmp_path, fleet, port, admin_port)
         assert router.process.wait(60) == 4
         assert f"cannot listen on 127.0.0.1:{admin_port} (routers.admin.port)" in router.log.read_text()
+
+
+def test_a_port_that_two_routers_take_turns_on_is_an_error(tmp_path: Path, engines: list[FakeEngine]) -> None:
+    fleet, port, admin_port = write_fleet(tmp_path, [engine.port for engine in engines], workers=WORKERS)
+    text = fleet.read_text().replace("  primary: local\n", "  primary: local\n  standby: local\n")
+    fleet.write_text(
+        text.replace(f"admin: {{port: {admin_port}", f"admin: {{port: {admin_port}, standby_port: {free_run(1)}")
+    )
+    router = start_router(tmp_path, fleet, port, admin_port)
+    assert router.process.wait(60) == 4, router.log.read_text()
+    assert "routers.standby_port" in router.log.read_text()
+
+
+def test_a_socket_that_systemd_passed_is_every_worker_s(tmp_path: Path, engines: list[FakeEngine]) -> None:
+    fleet, port, admin_port = write_fleet(tmp_path, [engine.port for engine in engines], workers=WORKERS)
+    log = tmp_path / "router.log"
+    argv = [sys.executable, "-m", "narwhal.cli.serve", "--fleet", str(fleet), "--state-dir", str(tmp_path / "state")]
+    argv = ["sh", "-c", 'LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"', "sh", *argv]
+    with socket.create_server(("127.0.0.1", port), backlog=128) as given, log.open("wb") as file:
+        process = subprocess.Popen(
+            argv, stdout=file, stderr=file, pass_fds=(3,), preexec_fn=lambda: os.dup2(given.fileno(), 3)
+        )
+        router = Router(process, port, admin_port, tmp_path / "state", log)
+        try:
+            eventually(router.ready, "the router's readiness")
+            eventually(lambda: all(e["state"] == "live" for e in router.state()["engines"]), "the engines' life")
+            assert [router.send("POST", "/v1/completions", BODY)[0] for _ in range(20)] == [200] * 20
+        finally:
+            assert router.stop() == 0
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()  # it is systemd's, and stays open
 
 
 def test_nothing_outlives_the_process_that_was_started(tmp_path: Path, engines: list[FakeEngine]) -> None:
