@@ -50,6 +50,11 @@ class Delivered:
         """Bytes that are kept."""
         return len(self._text) + (len(self.opening.prompt_ids) if self.opening is not None else 0)
 
+    @property
+    def torn(self) -> bool:
+        """Whether the stream stands in the middle of an event."""
+        return bool(self._part)
+
     def begin(self, data: bytes) -> None:
         """The first events are here."""
         self.opening = self.opening or read_opening(data)

@@ -79,7 +79,7 @@ def lacks_no_token(exchange: "Exchange", up: Upstream) -> bool:
         return False
     delivered.broke(tracker)
     opening, tail = delivered.opening, read_tail(delivered.tail)
-    if opening is None or not tail.finished:
+    if opening is None or delivered.torn or not tail.finished:
         return False
     exchange.drop()
     exchange.completion_tokens = len(delivered.ids)
@@ -96,7 +96,7 @@ def resume(requests: "Requests", exchange: "Exchange", engine: str) -> None:
     exchange.drop()
     delivered, before, now = exchange.delivered, exchange.resumed, requests.now()
     opening = delivered.opening if delivered is not None else None
-    if delivered is None or opening is None:
+    if delivered is None or opening is None or delivered.torn:
         requests.later(ResumeFailed(now, exchange.number, "", "its ids are not known"))
         return
     if exchange.relaying:
