@@ -240,7 +240,7 @@ class Relay(Requests):
                 self._give_up(exchange)
 
     def _give_up(self, exchange: Exchange) -> None:
-        self.end(exchange, "failed", NO_CONTROL.code, None)
+        self.end(exchange, "cut" if exchange.visible else "failed", NO_CONTROL.code, None)
         exchange.abort(NO_CONTROL.status, NO_CONTROL.code, NO_CONTROL.message, NO_CONTROL.retry_after_s)
 
     def _decide(self, event: e.AnyEvent) -> None:
@@ -255,7 +255,7 @@ class Relay(Requests):
         elif isinstance(event, e.DeadlinePassed):
             self.end(exchange, outcome, "timeout", None)
             exchange.abort(504, "timeout", "the request took too long")
-        elif isinstance(event, e.RequestArrived | e.PrefillFinished):
+        elif isinstance(event, e.RequestArrived | e.PrefillFinished | e.ResumeReady | e.ResumeFailed):
             self._give_up(exchange)
 
     def _keep(self, row: RequestRow) -> None:

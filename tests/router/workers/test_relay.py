@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import uvloop
 
 from narwhal.control import commands as c
@@ -109,5 +110,31 @@ def test_questions_are_answered_also_when_control_is_gone(tmp_path: Path) -> Non
         assert told == [(numbers[0], refusal), (numbers[1], NO_CONTROL)]
         assert relay.ask("default", 0, 100_000, lambda number, refusal: None) == 0
         assert relay.foresee("default", 0, 100_000) == NO_CONTROL
+
+    with_relay(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("event", "code"),
+    [
+        (e.PrefillFinished(1.0, 3, 100), "no_control"),
+        (e.ResumeReady(1.0, 3, 100, 8), "no_control"),
+        (e.LegFailed(1.0, 3, "decode", "b", "stream", visible=True), "upstream"),
+        (e.DeadlinePassed(1.0, 3, "gap"), "timeout"),
+    ],
+)
+@pytest.mark.parametrize("visible", [False, True])
+def test_without_control_nothing_is_tried_again(tmp_path: Path, event: Any, code: str, visible: bool) -> None:
+    async def test(relay: Relay, control: FakeControl) -> None:
+        control.sock.close()
+        while relay.link.open:
+            await asyncio.sleep(0.001)
+        told: list[Any] = []
+        relay.end = lambda exchange, outcome, code, event: told.append((outcome, code))  # type: ignore[method-assign]
+        stream = SimpleNamespace(number=3, visible=visible, abort=lambda status, code, *more: told.append(code))
+        relay.exchanges[3] = stream  # type: ignore[assignment]
+        relay.feed(e.FirstToken(1.0, 3))  # says nothing that anybody has to act on
+        relay.feed(event)
+        assert told == [("cut" if visible else "failed", code), code]
 
     with_relay(tmp_path, test)
