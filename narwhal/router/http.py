@@ -87,8 +87,11 @@ class Connection(asyncio.Protocol):
         self._served_size = 0
         """Those of them that are the body of the request which is being served."""
         self._known: KnownHead | None = None
-        self._unlike, self._read = 0, b""
-        """Reads in a row that did not begin with the known head; the present one, while its head may become that."""
+        self._unlike, self._read = UNLIKE, b""
+        """Reads in a row that did not begin with the known head; the present one, while its head may become that.
+
+        The first is not remembered: streams of minutes are mostly their connection's only request.
+        """
 
     # Transport
 
@@ -336,6 +339,8 @@ class Connection(asyncio.Protocol):
             self.transport.close()
             return
         self._idle_t = self.loop.time()
+        if self._known is None:
+            self._unlike = 0
         if self._waiting:
             self._serve(self._waiting.popleft())
         elif self._refusal is not None:

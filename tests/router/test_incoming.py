@@ -64,16 +64,16 @@ def fed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return seen
 
 
-def test_the_head_of_the_second_request_is_not_read(fed: list[bytes]) -> None:
-    app, transport, _ = ask([message(b"{}"), message(b'{"a": 1}'), message(b"")])
-    assert fed == [message(b"{}")]
-    assert [request.body for request in app.asked] == [b"{}", b'{"a": 1}', b""]
+def test_the_head_of_the_third_request_is_not_read(fed: list[bytes]) -> None:
+    app, transport, _ = ask([message(b"[]"), message(b"{}"), message(b'{"a": 1}'), message(b"")])
+    assert fed == [message(b"[]"), message(b"{}")]
+    assert [request.body for request in app.asked] == [b"[]", b"{}", b'{"a": 1}', b""]
     assert {(request.method, request.path, request.query) for request in app.asked} == {
         ("POST", "/v1/completions", "a=b")
     }
-    assert [request.headers[b"content-length"] for request in app.asked] == [b"2", b"8", b"0"]
+    assert [request.headers[b"content-length"] for request in app.asked] == [b"2", b"2", b"8", b"0"]
     assert all(request.headers[b"authorization"] == b"Bearer k" and request.keep_alive for request in app.asked)
-    assert transport.written.count(b"HTTP/1.1 200 OK") == 3
+    assert transport.written.count(b"HTTP/1.1 200 OK") == 4
     assert app.buffered == 0
 
 
@@ -92,9 +92,9 @@ def test_the_head_of_the_second_request_is_not_read(fed: list[bytes]) -> None:
     ],
 )
 def test_another_head_is_read(second: bytes, status: bytes) -> None:
-    _, after_another, _ = ask([message(b"{}"), second])
+    _, after_others, _ = ask([message(b"{}"), message(b"{}"), second])
     _, alone, _ = ask([second])
-    answer = after_another.written.removeprefix(ask([message(b"{}")])[1].written)
+    answer = after_others.written.removeprefix(ask([message(b"{}"), message(b"{}")])[1].written)
     assert answer == alone.written
     assert answer.startswith(b"HTTP/1.1 " + status)
 
@@ -118,12 +118,12 @@ def test_any_split_of_the_bytes_asks_the_same(bodies: list[bytes], heads: list[b
 
 def test_a_client_whose_heads_differ_is_no_longer_compared(fed: list[bytes]) -> None:
     unlike = [message(b"{}", HEAD.replace(b"Host: x", b"Host: x%d" % n)) for n in range(http.UNLIKE + 1)]
-    ask([*unlike, message(b"{}"), message(b"{}")])
-    assert len(fed) == len(unlike) + 2
+    ask([message(b"{}"), *unlike, message(b"{}"), message(b"{}")])
+    assert len(fed) == len(unlike) + 3
 
 
 def test_a_body_that_there_is_no_room_for_is_refused() -> None:
-    app, transport, connection = ask([message(b"{}")])
+    app, transport, connection = ask([message(b"{}"), message(b"{}")])
     app.buffered = app.max_buffered - 3
     connection.data_received(message(b"1234"))
     assert b"buffer_full" in transport.written
