@@ -5,10 +5,11 @@ Everything is kept up to date event by event, O(1) amortised; nothing here looks
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from itertools import accumulate, islice
 from math import sqrt
-from operator import mul
+from operator import add, mul, sub
 from typing import NamedTuple
 
 from narwhal.control.state import Pool, Settings
@@ -109,6 +110,25 @@ class History:
                     squares -= squares_base
         return total, squares
 
+    def remembered(self) -> "Remembered":
+        """A copy of what is not forgotten, of which another thread can make values."""
+        self._sum_up()
+        first = max(self._head, 1)
+        totals = self._totals[first - 1 :]
+        if first == 1:  # the place before all entries stands for none of what was dropped
+            totals[0] += sum(base for end, base, _ in self._bases if end > 1)
+        bases = [(end - first, base) for end, base, _ in self._bases]
+        return Remembered(self.keep_s, self._times[first:], totals, bases)
+
+    def remember(self, keep_s: float, times: Iterable[float], values: Iterable[float]) -> None:
+        """Have seen these values at these times, and nothing else."""
+        empty = History(keep_s)
+        for name in self.__slots__:
+            setattr(self, name, getattr(empty, name))
+        self._times.extend(iter(times))  # an array of another precision is taken as what it holds
+        self._new.extend(iter(values))
+        self._sum_up()
+
     def _compact(self) -> None:
         """Drop forgotten entries; what they came to is a base of those that stay."""
         total, squares = self._before(self._head)
@@ -121,6 +141,35 @@ class History:
         self._total_now -= total
         self._squares_now -= squares
         self._head = 1
+
+
+class Remembered(NamedTuple):
+    """What a `History` holds, copied: `totals` are the running sums before the first entry and up to each."""
+
+    keep_s: float
+    times: "array[float]"
+    totals: "array[float]"
+    bases: list[tuple[int, float]]
+    """What running sums before a place are too high by, beyond those before."""
+
+    def values(self, most: int) -> "tuple[float, array[float], array[float]]":
+        """Time of the last entry; of each entry, its age then and its value. Single precision: to a millionth.
+
+        Beyond `most` entries neighbours count as one, which leaves every rate as it is.
+        """
+        if not self.times:
+            return 0.0, array("f"), array("f")
+        values = array("d", map(sub, islice(self.totals, 1, None), self.totals))
+        for place, base in self.bases:
+            if 0 <= place < len(values):
+                values[place] += base
+        end_t = self.times[-1]
+        ages = array("d", (end_t - t for t in self.times))
+        while len(values) > most:
+            odd = len(values) % 2
+            values = values[:odd] + array("d", map(add, values[odd::2], values[odd + 1 :: 2]))
+            ages = ages[:odd] + ages[odd + 1 :: 2]
+        return end_t, array("f", ages), array("f", values)
 
 
 class Flow:

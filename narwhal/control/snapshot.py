@@ -9,6 +9,7 @@ Objects are written as lists, their fields in the order of `fields`, so that tho
     ["c", class, number, …]       object                ["r", number]      an object that was written before
     ["s", class, {…}]             immutable record      ["n", word, …]     dictionary of requests, by their numbers
     ["k"]                         what the settings or the code give: a new control has it already
+    ["h", number, span, time, base64, base64]   history: ages at that time and values, of single precision
 
 Requests stand apart, each an array of its fields: they are the one kind of state of which there are thousands. The
 accounts, whose shares they name, stand before them.
@@ -26,7 +27,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from operator import attrgetter, is_
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from pydantic import BaseModel
@@ -35,7 +36,7 @@ from narwhal.control.budget import Budget
 from narwhal.control.canaries import Canaries
 from narwhal.control.control import Control
 from narwhal.control.curves import Curves
-from narwhal.control.demand import Demand, Flow, History
+from narwhal.control.demand import Demand, Flow, History, Remembered
 from narwhal.control.departure import Departure
 from narwhal.control.drift import Drift
 from narwhal.control.evidence import Evidence, Settled
@@ -71,6 +72,8 @@ PARTS = ("pool", "demand", "health", "lifecycle", "roles")
 """Attributes of `Control` that hold state."""
 MADE = ("decisions", "last")
 """Attributes that hold decisions that were made: nothing is decided with them."""
+MOST_REMEMBERED = 8192
+"""Entries of a history that a cut without residents holds."""
 PIECE = 500
 """Requests that are encoded in one piece."""
 _copy: Callable[[Request], Request] = Request.__copy__  # type: ignore[attr-defined]  # missing in msgspec's stub
@@ -112,12 +115,12 @@ class Cut:
         self._accounts = writer.write(control.pool.accounts)
         self._parts = [writer.write(getattr(control, name)) for name in PARTS]
         self._fields = writer.fields
-        self._shares = writer.numbers
+        self._numbers = writer.numbers
         self._requests: list[Request] = list(map(_copy, requests.values()))
 
     def state(self, pause: Callable[[], None] = lambda: None) -> dict[str, Any]:
         """The state, to be encoded as JSON; what is large in it is encoded already, with a pause after each piece."""
-        encode = msgspec.json.Encoder(enc_hook=lambda share: self._shares[id(share)]).encode
+        encode = msgspec.json.Encoder(enc_hook=self._written).encode
 
         def piece(value: Any) -> bytes:
             text = encode(value)
@@ -131,6 +134,55 @@ class Cut:
             "requests": msgspec.Raw(b"[%b]" % b",".join(rows)),
             "parts": [msgspec.Raw(piece(part)) for part in self._parts],
         }
+
+    def _written(self, value: Any) -> Any:
+        """What is written of a value that the cut holds as a copy."""
+        return value.row() if isinstance(value, _Copy) else self._numbers[id(value)]  # a share
+
+
+class _Copy:
+    """A copy of what would be written too slowly on the loop: another thread makes its `row`.
+
+    No dataclass, nor a tuple: msgspec would write those by itself.
+    """
+
+    __slots__ = ()
+
+    def row(self) -> list[Any]:
+        """What is written."""
+        raise NotImplementedError
+
+
+class _LinkCopy(_Copy):
+    """A link, of which there are thousands."""
+
+    __slots__ = ("canaries", "number", "values", "writer")
+
+    def __init__(self, writer: "_Writer", number: int, values: tuple[Any, ...], canaries: list[str]) -> None:
+        self.writer = writer
+        self.number = number
+        self.values = values
+        self.canaries = canaries
+
+    def row(self) -> list[Any]:
+        """What is written."""
+        values = [self.canaries if type(each) is list else each for each in self.values[:-1]]
+        return ["c", "Link", self.number, *self.writer.all(values)]
+
+
+class _HistoryCopy(_Copy):
+    """A history, which is made small."""
+
+    __slots__ = ("number", "remembered")
+
+    def __init__(self, number: int, remembered: Remembered) -> None:
+        self.number = number
+        self.remembered = remembered
+
+    def row(self) -> list[Any]:
+        """What is written."""
+        end_t, ages, values = self.remembered.values(MOST_REMEMBERED)
+        return ["h", self.number, self.remembered.keep_s, end_t, _bytes(ages), _bytes(values)]
 
 
 def as_read(control: Control) -> dict[str, Any]:
@@ -177,10 +229,10 @@ class _Writer:
         self._getters: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
         self._containers: dict[type, Callable[[Any], list[Any]]] = {
             float: lambda value: ["f", repr(value)],
-            list: lambda value: ["l", *self._all(value)],
+            list: lambda value: ["l", *self.all(value)],
             array: lambda value: ["a", _bytes(value)],
-            tuple: lambda value: ["t", *self._all(value)],
-            deque: lambda value: ["q", value.maxlen, *self._all(value)],
+            tuple: lambda value: ["t", *self.all(value)],
+            deque: lambda value: ["q", value.maxlen, *self.all(value)],
             dict: lambda value: self._dictionary("d", value),
             OrderedDict: lambda value: self._dictionary("o", value),
         }
@@ -201,7 +253,7 @@ class _Writer:
             return ["k"]
         raise TypeError(f"{kind.__module__}.{kind.__name__} is not known to be state of control")
 
-    def _object(self, kind: type, value: Any) -> list[Any]:
+    def _object(self, kind: type, value: Any) -> Any:
         number = self.numbers.get(id(value))
         if number is not None:
             return ["r", number]
@@ -210,16 +262,20 @@ class _Writer:
         if get is None:
             names = self.fields[kind.__name__] = _names(kind, value)
             get = self._getters[kind] = attrgetter(*names, names[0])  # a tuple, even of one
-        return ["c", kind.__name__, number, *self._all(get(value)[:-1])]
+        if kind is Link:
+            return _LinkCopy(self, number, get(value), list(value.canaries))
+        if kind is History and not self._residents:
+            return _HistoryCopy(number, value.remembered())
+        return ["c", kind.__name__, number, *self.all(get(value)[:-1])]
 
-    def _all(self, values: Iterable[Any]) -> list[Any]:
+    def all(self, values: Iterable[Any]) -> list[Any]:
         """Each of some values: what is plain without a call, since there are thousands."""
         write = self.write
         return [v if (k := type(v)) in _PLAIN or (k is float and v - v == 0.0) else write(v) for v in values]
 
     def _dictionary(self, word: str, value: dict[Any, Any]) -> list[Any]:
         if type(next(iter(value.values()), None)) is not Request:
-            return [word, *self._all(chain.from_iterable(value.items()))]
+            return [word, *self.all(chain.from_iterable(value.items()))]
         if value is not self._requests and not all(map(is_, map(self._requests.get, value), value.values())):
             raise TypeError("a request that is not known by its number")
         return ["n", word, *(value if self._residents else ())]
@@ -227,7 +283,7 @@ class _Writer:
 
 def _bytes(numbers: "array[float]") -> bytes:
     if sys.byteorder == "big":
-        numbers = array("d", numbers)
+        numbers = numbers[:]
         numbers.byteswap()
     return numbers.tobytes()
 
@@ -252,6 +308,7 @@ class _Reader:
             "r": lambda row, there: self._made[row[1]],
             "s": lambda row, there: msgspec.convert(row[2], RECORDS[row[1]]),
             "c": self._object,
+            "h": self._history,
         }
 
     def requests(self, rows: list[Any]) -> None:
@@ -268,6 +325,13 @@ class _Reader:
     def _items(self, row: list[Any]) -> Iterator[tuple[Any, Any]]:
         for place in range(1, len(row), 2):
             yield self.read(row[place]), self.read(row[place + 1])
+
+    def _history(self, row: list[Any], there: Any) -> History:
+        _, number, keep_s, end_t, ages, values = row
+        history = self._made[number] = there if type(there) is History else History(keep_s)
+        end_t += self._shift_s
+        history.remember(keep_s, [end_t - age for age in _array(ages, "f")], _array(values, "f"))
+        return history
 
     def _object(self, row: list[Any], there: Any) -> Any:
         kind, names = STATE[row[1]], self._fields[row[1]]
@@ -304,8 +368,8 @@ def _shifted(value: Any, shift_s: float) -> Any:
     return value
 
 
-def _array(text: str) -> "array[float]":
-    numbers = array("d", base64.b64decode(text, validate=True))
+def _array(text: str, code: Literal["d", "f"] = "d") -> "array[float]":
+    numbers = array(code, base64.b64decode(text, validate=True))
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers

@@ -28,7 +28,7 @@ from narwhal.router.requests import STOPPING
 from narwhal.router.rows import StartRow
 from narwhal.router.shell import Shell
 from narwhal.router.speeds import Speeds
-from narwhal.router.standby import LeaseCollector, has_lease
+from narwhal.router.standby import STANDBY, LeaseCollector, has_lease
 from narwhal.router.standby.turns import Turns
 from narwhal.router.state import router_state
 from narwhal.router.tenants import Keys, read_keys
@@ -85,6 +85,8 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     settings = fleet.observability.journal
     journal = Journal(part.journal_dir, max_bytes=settings.max_bytes, keep=settings.keep)
     shell, clients = assemble(Settings.of(fleet), journal, keys)
+    if has_lease(fleet):
+        shell.refusing = STANDBY  # before any worker is told anything
     started_t = shell.now()
     journal.row(StartRow(started_t, utc_now(), fleet.metadata.name, narwhal.__version__))
     journal.begin_events(started_t, {"type": "Settings", **Settings.of(fleet).document()})

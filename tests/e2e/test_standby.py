@@ -276,9 +276,9 @@ class TwoAddresses:
         self._thread.join()
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", "verb"])
-def test_a_planned_handover_fails_no_request(tmp_path: Path, how: str) -> None:
-    with pair_of(tmp_path, "{backend: file}") as pair:
+@pytest.mark.parametrize(("how", "workers"), [("SIGTERM", 1), ("verb", 1), ("verb", 2)])
+def test_a_planned_handover_fails_no_request(tmp_path: Path, how: str, workers: int) -> None:
+    with pair_of(tmp_path, "{backend: file}", workers=workers) as pair:
         primary, standby = both_ready(pair)
         client = TwoAddresses([primary, standby])
         eventually(lambda: len(client.served) >= 10, "some requests")

@@ -128,7 +128,6 @@ class Leadership:
     def start(self) -> None:
         """Stand by, and campaign."""
         shell = self._shell
-        shell.refusing = STANDBY
         shell.move = self.move
         shell.feed(LeaseChanged(shell.now(), False))
         self._beat()

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from narwhal.control import Settings
+from narwhal.control import Control, Settings
 from narwhal.control import commands as c
 from narwhal.control import events as e
 from narwhal.control.admission import Refusal
@@ -274,6 +274,13 @@ class Hub(Shell):
         metrics.lag.add(report.lag, report.lag_s)
 
     # What they are told
+
+    def adopt(self, control: Control) -> None:
+        """Drive another control, which knows nothing of the requests that workers have: they end."""
+        for worker in self.present:
+            for number in list(worker.open):
+                self._pass_on(c.Abort(number, STOPPING.status, STOPPING.code, STOPPING.message))
+        super().adopt(control)
 
     def _pass_on(self, command: Any) -> None:
         """Hand a command to the worker whose request it is about; nobody waits for it where that is gone."""
