@@ -66,14 +66,16 @@ def release_decode(pool: Pool, request: Request) -> None:
     request.kv_tokens = 0
 
 
-def count_handoff(engine: Engine, request: Request, t: float) -> None:
-    """Count a handoff whose first token came, on its pair."""
+def count_handoff(engine: Engine, request: Request, seconds: float | None) -> None:
+    """Count a handoff on its pair; `seconds`: to its first token, where that was seen."""
     link = engine.links.get(request.prefill_engine)
     if link is None:
         link = engine.links[request.prefill_engine] = Link()
     link.handoffs += 1
     link.tokens += request.prompt_tokens
-    link.seconds += t - request.entered_t
+    if seconds is not None:
+        link.timed += 1
+        link.seconds += seconds
 
 
 def add_tokens(pool: Pool, request: Request, tokens: int) -> None:

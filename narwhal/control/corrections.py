@@ -41,9 +41,10 @@ def observe_first_token(pool: Pool, request: Request, t: float, sent_t: float | 
     """The first token is out at `t`: a handoff's time is known, or a prompt's that ran on one engine (`sent_t`)."""
     engine = pool.engines.get(request.decode_engine)
     if request.phase is Phase.DECODE:
-        pool.handoff_s += WEIGHT * (max(t - request.entered_t, 0.0) - pool.handoff_s)
+        seconds = max(t - request.entered_t, 0.0)
+        pool.handoff_s += WEIGHT * (seconds - pool.handoff_s)
         if engine is not None:
-            count_handoff(engine, request, t)
+            count_handoff(engine, request, seconds)
     if engine is None:
         return
     if sent_t is not None and not request.whole:

@@ -48,6 +48,10 @@ class Drift:
         rules, vitals = self.settings.recovery.drift, engine.vitals
         usual = max(self.fleet(t, engine), 1.0)
         excess = vitals.drift / usual
+        if excess < rules.eject_at:
+            vitals.drift_out_t = SILENT
+        elif vitals.drift_out_t == SILENT:
+            vitals.drift_out_t = t
         if excess < rules.probation_at:
             vitals.drift_over_t = SILENT
             if not engine.probation:
@@ -61,22 +65,28 @@ class Drift:
         if t - vitals.drift_over_t < rules.span_s:
             return []
         said = f"its decode interval is {vitals.drift:.2f} of the profile's, the fleet's {usual:.2f}"
-        if excess >= rules.eject_at and engine.probation and t - vitals.drift_over_t >= 2 * rules.span_s:
+        out = vitals.drift_out_t != SILENT and t - vitals.drift_out_t >= rules.span_s
+        if out and engine.probation and self._compared(t, engine):
             return eject(self.pool, self.settings, engine, t, f"slow: {said}", soft=True)
         if engine.probation:
             return []
         engine.probation = True
         return [changed(engine, t, "probation", f"slow: {said}")]
 
+    def _compared(self, t: float, engine: Engine) -> bool:
+        """Whether there is another engine to tell by that it is not the whole fleet that is slow."""
+        return any(_fresh(other, t) for other in self.pool.engines.values() if other is not engine)
+
     def stands_still(self, event: EngineObserved, engine: Engine) -> bool:
         """Whether an engine with work of ours has made no token for several looks, though it answers them.
 
-        One that prefills makes none for long: only where its speed is known, and it needs several times as long.
+        What it says of its load is not asked: it may be as old as its last token. One that prefills makes none for
+        long: that counts only where its speed is known, and it needs several times as long.
         """
         vitals, patience_s = engine.vitals, STANDSTILL_LOOKS * self.settings.recovery.probe_interval_s
         if event.tokens < 0:
             return False
-        if event.tokens != vitals.tokens or not event.running or not (engine.streams or engine.prefills):
+        if event.tokens != vitals.tokens or not (engine.streams or engine.prefills):
             vitals.tokens, vitals.tokens_t = event.tokens, event.t
             return False
         if event.t - vitals.tokens_t < patience_s:

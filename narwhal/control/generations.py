@@ -56,10 +56,7 @@ class Generations:
         window_s = self.settings.recovery.restarts.window_s
         engine.vitals.starts_t = [at for at in engine.vitals.starts_t if t - at < window_s] + [t]
         engine.vitals.healthy = 0
-        engine.vitals.drift, engine.vitals.drift_over_t, engine.vitals.tokens, engine.vitals.late = (
-            *(1.0, float("-inf")),
-            *(-1, -1),
-        )
+        engine.vitals.begin_anew()
         forgive(engine)
         self.under_way.pop(engine.id, None)
         commands = eject(self.pool, self.settings, engine, t, "restarted: another process generation", soft=False)

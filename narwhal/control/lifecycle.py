@@ -268,6 +268,9 @@ class Lifecycle:
             pool.retries.earn(serving.retry_budget)
             pool.continuations.earn(serving.continuation.budget)
         if request is not None:
+            engine = pool.engines.get(request.decode_engine)
+            if not request.first_token and request.phase is Phase.DECODE and engine is not None:
+                charges.count_handoff(engine, request, None)  # it came in one piece
             learn_intervals(self.pool, request, event.t, event.completion_tokens)
             charges.correct_tokens(request, event.completion_tokens)
             request.share.account.learn(event.completion_tokens, event.t - request.arrived_t)

@@ -8,17 +8,19 @@ class Link:
     """One directed pair. Plain figures; the rules are in `links`."""
 
     __slots__ = (
-        "bytes", "canaries", "failed_t", "failures", "handoffs", "out", "reason", "seconds", "since_t", "tokens",
-        "transport", "tried_s", "tried_t",
+        "bytes", "canaries", "failed_t", "failures", "handoffs", "out", "reason", "seconds", "since_t", "timed",
+        "tokens", "transport", "tried_s", "tried_t",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.handoffs = 0
-        """Handoffs of requests whose first token came."""
+        """Handoffs of requests that were answered."""
         self.tokens = 0
         """Tokens of their prompts."""
+        self.timed = 0
+        """Those that streamed: when their first token came is known."""
         self.seconds = 0.0
-        """Sum of the times from sending leg 2 to its first token."""
+        """Sum of the times of these, from sending leg 2 to its first token."""
         self.failures = 0
         """Handoffs, probes and canaries that failed."""
         self.failed_t = float("-inf")

@@ -7,7 +7,8 @@ class Vitals:
     """Part of an `Engine`; only the rules of health write it."""
 
     __slots__ = (
-        "admitted", "alarms", "contract", "drift", "drift_over_t", "drift_t", "ejections", "healthy", "late", "misses",
+        "admitted", "alarms", "contract", "drift", "drift_out_t",
+        "drift_over_t", "drift_t", "ejections", "healthy", "late", "misses",
         "not_before_t", "reason", "seen_t", "since_t", "starts_t", "strikes", "struck_by", "struck_t", "tokens",
         "tokens_t",
     )  # fmt: skip
@@ -30,6 +31,8 @@ class Vitals:
         """When it was measured last."""
         self.drift_over_t = SILENT
         """Since when it is above what probation begins at; `SILENT`: it is not."""
+        self.drift_out_t = SILENT
+        """Since when it is above what ejection begins at; `SILENT`: it is not."""
         self.tokens = -1
         """Tokens that its metrics had counted when that number last rose; -1: not told."""
         self.tokens_t = SILENT
@@ -52,3 +55,8 @@ class Vitals:
         """Why it is not live; empty while it is."""
         self.since_t = SILENT
         """Since when it stands as it does."""
+
+    def begin_anew(self) -> None:
+        """Another process: what was measured of the former one says nothing."""
+        self.drift, self.tokens, self.late = 1.0, -1, -1
+        self.drift_out_t = self.drift_over_t = SILENT

@@ -35,11 +35,11 @@ class LinkState(msgspec.Struct, frozen=True):
     since_s: float | None
     """Since when it is out or in again; null: it always was in."""
     handoffs: int
-    """Handoffs of requests whose first token came."""
+    """Handoffs of requests that were answered."""
     bytes: int
     """KV of their prompts by the profile, and what canaries were seen to move."""
     mean_s: float | None
-    """Mean time from sending leg 2 to its first token; null: there was none."""
+    """Mean time from sending leg 2 to the first token of a stream; null: there was none."""
     failures: int
     """Handoffs, probes and canaries that failed."""
     canaries: list[str]
@@ -98,7 +98,7 @@ def _row(shell: "Shell", producer: Engine, consumer: Engine, link: Link, *, used
         since_s=_ago(now, link.since_t),
         handoffs=link.handoffs,
         bytes=link.tokens * producer.curves.kv_bytes_per_token + link.bytes,
-        mean_s=link.seconds / link.handoffs if link.handoffs else None,
+        mean_s=link.seconds / link.timed if link.timed else None,
         failures=link.failures,
         canaries=link.canaries,
         tried_s=_ago(now, link.tried_t),

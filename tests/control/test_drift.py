@@ -40,6 +40,18 @@ def test_a_very_slow_engine_is_ejected_after_probation() -> None:
     assert "4.00 of the profile's" in found[-1].reason
 
 
+def test_one_bad_second_of_an_engine_on_probation_does_not_eject_it() -> None:
+    driver = Driver("pddd")
+    paced(driver, 30, {"e1": 2.0, "e2": 1.0, "e3": 1.0})
+    assert words(paced(driver, 1, {"e1": 40.0, "e2": 1.0, "e3": 1.0})) == []
+    assert words(paced(driver, 20, {"e1": 1.0, "e2": 1.0, "e3": 1.0})) == [("e1", "recovered")]
+
+
+def test_an_engine_that_nobody_can_be_compared_with_is_not_ejected() -> None:
+    driver = Driver("pddd")
+    assert words(paced(driver, 60, {"e1": 9.0})) == [("e1", "probation")]
+
+
 def test_a_short_hiccup_changes_nothing() -> None:
     driver = Driver("pddd")
     paced(driver, 10, {"e1": 1.0, "e2": 1.0, "e3": 1.0})
@@ -68,11 +80,11 @@ def test_engines_without_a_profile_are_not_judged() -> None:
 
 
 def still(driver: Driver, seconds: int, tokens: int = 7) -> list[AnyCommand]:
-    """Looks that show work and no further token."""
+    """Looks that show no further token; what they say of the load is as old as the last one."""
     commands: list[AnyCommand] = []
     for _ in range(seconds):
         driver.t += 1
-        commands += driver.feed(EngineObserved(driver.t, "e1", 1, 0, 0, tokens))
+        commands += driver.feed(EngineObserved(driver.t, "e1", 0, 0, 0, tokens))
     return commands
 
 

@@ -115,8 +115,12 @@ def test_handoffs_are_counted_on_their_pair() -> None:
     driver.arrive(1, 300)
     driver.prefilled(1, 0.5)
     driver.feed(FirstToken(0.8, 1))
+    driver.feed(RequestFinished(0.9, 1, 5))
+    driver.arrive(2, 200)
+    driver.prefilled(2)
+    driver.feed(RequestFinished(1.5, 2, 5))  # in one piece: nobody saw its first token
     link = driver.engine("e1").links["e0"]
-    assert (link.handoffs, link.tokens, link.seconds) == (1, 300, pytest.approx(0.3))
+    assert (link.handoffs, link.tokens, link.timed, link.seconds) == (2, 500, 1, pytest.approx(0.3))
 
 
 # Canaries
