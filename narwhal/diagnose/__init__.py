@@ -3,7 +3,7 @@
 from narwhal.diagnose.client import AddressError, AdminClient, RefusedError, UnreachableError
 from narwhal.diagnose.find import NoRouterError, NoTokenError, find_router
 from narwhal.diagnose.health import links_lines, standing_lines
-from narwhal.diagnose.words import explain, learning_lines, refusal, reload_lines, status_lines
+from narwhal.diagnose.words import explain, learning_lines, lease_is_well, refusal, reload_lines, status_lines
 
 __all__ = [
     "AddressError",
@@ -15,6 +15,7 @@ __all__ = [
     "explain",
     "learning_lines",
     "find_router",
+    "lease_is_well",
     "links_lines",
     "refusal",
     "reload_lines",

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from narwhal.diagnose.client import AdminClient
+from narwhal.diagnose.client import AdminClient, RefusedError, UnreachableError
 from narwhal.fleet import Expanded, open_fleet
 from narwhal.fleet.expand import base_url
 from narwhal.fleet.model import SecretFromFile
@@ -48,14 +48,32 @@ def find_router(
             "no router is named: give --router URL or --fleet FILE, or set NARWHAL_ROUTER; there is no dev instance"
         )
     expanded = open_fleet(path)
-    beside = admin_socket(expanded, path.parent / "state")  # as in a dev instance
-    found = None if token_file else _listening([beside, *admin_sockets(expanded, environ)])
-    if found is not None:
-        return AdminClient(f"unix:{found}")
+    here = [] if token_file else [client for each in _routers(expanded) if (client := _beside(each, path, environ))]
+    if here:
+        return next((client for client in here if len(here) > 1 and _leads(client)), here[0])
     admin, spec = expanded.fleet.routers.admin, expanded.routers[0]
     address = "127.0.0.1" if spec.admin_bind == "0.0.0.0" else spec.admin_bind  # noqa: S104
     token = _given_token(token_file, environ) or _declared_token(expanded, environ)
     return AdminClient(base_url(address, spec.admin_port, tls=admin.tls is not None), token=token)
+
+
+def _routers(expanded: Expanded) -> list[Expanded]:
+    """The fleet as each of its routers sees it that may be on this host."""
+    both = expanded.on_one_host
+    return [expanded, expanded.of_router(standby=True)] if both else [expanded]
+
+
+def _beside(expanded: Expanded, path: Path, environ: Mapping[str, str]) -> AdminClient | None:
+    """The router whose Unix socket somebody listens on; that of a dev instance is beside its fleet file."""
+    found = _listening([admin_socket(expanded, path.parent / "state"), *admin_sockets(expanded, environ)])
+    return None if found is None else AdminClient(f"unix:{found}")
+
+
+def _leads(client: AdminClient) -> bool:
+    try:
+        return bool((client.state().get("lease") or {}).get("standing") == "leader")
+    except (UnreachableError, RefusedError):
+        return False
 
 
 def _listening(paths: Iterable[Path]) -> Path | None:

@@ -10,6 +10,7 @@ Json = dict[str, Any]
 _HELD_BY = "; held by "
 """Begins the part of a decision's reason that names a guard; here the guards speak for themselves."""
 _ON_OFF = {
+    "lease": ("the router leads", "the router cannot prove that it leads"),
     "hold": ("moves are not on hold", "moves are on hold"),
     "advisory": ("the controller may move engines", "controller.advisory is on: it records and moves nothing"),
 }
@@ -48,6 +49,7 @@ def status_lines(state: Json) -> list[str]:
         f" {state['seats_waiting']} wait for a decode seat",
         "requests  " + ", ".join(f"{counts[key]} {key}" for key in counts),
         f"in SLO    {_percent(state['attainment_60s'])} of the last 60 s",
+        *lease_lines(state),
         "",
         f"{'engine':<14}{'role':<9}{'state':<12}{'prompts':>8}{'backlog':>9}{'streams':>9}{'KV':>9}{'full':>7}",
     ]
@@ -145,6 +147,38 @@ def _change(row: Json) -> str:
     old, new = (_value(row[side]) for side in ("old", "new"))
     said = [f"{old} → {new}", f"restart: {row['needs']}" if row["needs"] else "", row["note"]]
     return "; ".join(filter(None, said))
+
+
+def lease_lines(state: Json) -> list[str]:
+    """Which of two routers this is, and whether it follows or is followed; empty for one that is alone."""
+    lease = state.get("lease")
+    if lease is None:
+        return []
+    if lease["standing"] == "leader":
+        many = (
+            "nobody follows"
+            if not lease["followers"]
+            else f"{lease['followers']} follow" + "s" * (lease["followers"] == 1)
+        )
+        if lease["proven"]:
+            return [f"lease     leads, epoch {lease['epoch']}; {many}"]
+        why = f" ({lease['trouble']})" if lease["trouble"] else ""
+        return [f"lease     leads without proof{why}: roles, hold and engines' lives are frozen; {many}"]
+    who = f"{lease['leader']} leads" if lease["leader"] else "nobody leads"
+    heard = f"heard {lease['lag_s']:.1f} s ago" if lease["lag_s"] is not None else "not heard yet"
+    trouble = "; ".join(filter(None, (lease["follow_trouble"], lease["trouble"])))
+    word = "stands by" if lease["standing"] == "standby" else "was deposed"
+    return [f"lease     {word}; {who}, {heard}" + (f"; {trouble}" if trouble else "")]
+
+
+def lease_is_well(state: Json) -> bool:
+    """Whether a router leads with proof, or follows the one that does; one that is alone is."""
+    lease = state.get("lease")
+    if lease is None:
+        return True
+    return bool(
+        lease["proven"] if lease["standing"] == "leader" else not lease["follow_trouble"] and not lease["trouble"]
+    )
 
 
 def _value(value: object) -> str:

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from narwhal.control.guards import LONG_AGO_S
-from narwhal.diagnose import explain, learning_lines, refusal, status_lines
-from narwhal.diagnose.words import guard_words
+from narwhal.diagnose import explain, learning_lines, lease_is_well, refusal, status_lines
+from narwhal.diagnose.words import guard_words, lease_lines
 
 
 def decision(number: int, outcome: str, **changes: Any) -> dict[str, Any]:
@@ -127,3 +127,45 @@ def test_status_is_one_page() -> None:
     assert "7 waiting, the oldest for 0.5 s; 1 wait" in text
     assert "9 offered, 8 served" in text
     assert "local/0       prefill* live" in text
+
+
+LEASE = {
+    "standing": "leader",
+    "proven": True,
+    "epoch": 7,
+    "leader": "edge-1",
+    "trouble": "",
+    "followers": 1,
+    "lag_s": None,
+    "follow_trouble": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("news", "says", "well"),
+    [
+        ({}, "leads, epoch 7; 1 follows", True),
+        ({"followers": 0}, "leads, epoch 7; nobody follows", True),
+        (
+            {"proven": False, "trouble": "no etcd member answers"},
+            "leads without proof (no etcd member answers): roles, hold and engines' lives are frozen; 1 follows",
+            False,
+        ),
+        ({"standing": "standby", "proven": False, "lag_s": 0.42}, "stands by; edge-1 leads, heard 0.4 s ago", True),
+        (
+            {"standing": "standby", "proven": False, "follow_trouble": "Connection refused", "leader": ""},
+            "stands by; nobody leads, not heard yet; Connection refused",
+            False,
+        ),
+        ({"standing": "deposed", "proven": False, "lag_s": 1.0}, "was deposed; edge-1 leads, heard 1.0 s ago", True),
+    ],
+)
+def test_what_a_router_says_of_its_lease(news: dict[str, object], says: str, well: bool) -> None:
+    state = {"lease": {**LEASE, **news}}
+    assert lease_lines(state) == [f"lease     {says}"]
+    assert lease_is_well(state) is well
+
+
+def test_a_router_that_is_alone_says_nothing_of_a_lease() -> None:
+    assert lease_lines({"lease": None}) == []
+    assert lease_is_well({"lease": None})

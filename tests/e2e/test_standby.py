@@ -219,6 +219,9 @@ def test_without_its_store_the_leader_serves_on_and_changes_nothing(tmp_path: Pa
         assert (status, error["code"]) == (503, "frozen")
         assert "lease is unproven" in error["message"]
         assert "no etcd member answers" in error["message"]
+        status, _, body = primary.send("POST", "/narwhal/reload", {}, admin=True)
+        assert (status, [error["code"] for error in json.loads(body)["errors"]]) == (409, ["frozen"])
+        assert standby.send("POST", "/narwhal/reload", {}, admin=True)[0] == 200
         assert roles(primary) == before
         assert leases(primary, standby) == ["leader", "standby"]
         etcd.start()
@@ -289,6 +292,11 @@ def test_a_planned_handover_fails_no_request(tmp_path: Path, how: str, workers: 
             said = narwhal("handover", "--router", f"unix:{primary.admin_socket}", home=tmp_path)
             assert (said["exit_code"], said["data"]) == (0, {"leader": "local"})
             assert leases(primary, standby) == ["deposed", "leader"]
+            seen = narwhal("status", "--fleet", str(pair.fleet), home=tmp_path)  # of the two, the one that leads
+            assert seen["data"]["lease"]["standing"] == "leader"
+            held = narwhal("hold", "--reason", "night", "--fleet", str(pair.fleet), home=tmp_path)
+            assert held["exit_code"] == 0
+            assert standby.state()["hold"]["on"]
         eventually(lambda: client.served[-10:] == [standby.port] * 10, "requests of the standby's alone")
         client.stop()
         assert client.failed == []
