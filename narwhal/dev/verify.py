@@ -13,7 +13,7 @@ from narwhal.dev.ask import ask
 from narwhal.fleet import Expanded
 from narwhal.fleet.model import Tenant
 from narwhal.fleet.secrets import SecretError, read_secret
-from narwhal.preflight import Handovers, Json, block_tokens, canary_body, local_answer, streamed_text, text_of
+from narwhal.preflight import Answer, Handovers, Json, block_tokens, canary_body, local_answer, streamed_text, text_of
 from narwhal.profiling import EngineError, EngineUrl, directed_pairs, engine_urls
 
 _TEXT = "Narwhals turn with the tide, and the split turns with the traffic. " * 6
@@ -62,12 +62,12 @@ async def _engines(urls: dict[str, EngineUrl], model: str, block: int) -> list[C
     body = _body(model, block)
     asked = (local_answer(engine, body, _TIMEOUT_S) for engine in urls.values())
     local = await asyncio.gather(*asked, return_exceptions=True)
-    wanted = next((answer for answer in local if isinstance(answer, str)), None)
+    wanted = next((answer.text for answer in local if isinstance(answer, Answer)), None)
     checks = []
     for engine, answer in zip(urls, local, strict=True):
         if isinstance(answer, BaseException) and not isinstance(answer, EngineError):
             raise answer
-        text, error = (answer, "") if isinstance(answer, str) else (None, str(answer))
+        text, error = (answer.text, "") if isinstance(answer, Answer) else (None, str(answer))
         checks.append(_compare(f"{engine} answers", text, wanted, error))
     pairs = [(producer.id, consumer.id) for producer, consumer in directed_pairs(list(urls.values()))]
     outcomes = await Handovers(urls, model, block, _TIMEOUT_S).run(pairs)

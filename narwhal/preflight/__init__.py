@@ -2,6 +2,7 @@
 
 from narwhal.preflight.canary import (
     ROUTE,
+    Answer,
     Json,
     LegError,
     block_tokens,
@@ -20,6 +21,7 @@ from narwhal.preflight.run import Wish, preflight, save_preflight
 __all__ = [
     "NAMES",
     "ROUTE",
+    "Answer",
     "CheckResult",
     "Handovers",
     "Json",

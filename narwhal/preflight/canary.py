@@ -16,6 +16,9 @@ from narwhal.profiling import EngineError, EngineUrl, ask
 Json = dict[str, Any]
 ROUTE = "/v1/completions"
 TOKENS = 12
+NEAR_TIE = 0.25
+"""Difference of log-probability between first and second choice below which rounding may decide: four steps of a bf16
+logit between 8 and 16."""
 _FIRST_ID, _LAST_ID = 100, 1900
 """Token ids of the prompt: above special ids, below the vocabulary of the smallest model tested against."""
 _BLOCK = re.compile(rb'block_size="(\d+)"')
@@ -42,6 +45,23 @@ class Handoff:
     """From sending leg 2 to its first token."""
     transport: str = ""
     """How KV moves, as leg 1's answer says it; empty: not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an engine answers alone, and how sure it was."""
+
+    text: str
+    gaps: tuple[tuple[int, float], ...] = ()
+    """For each token: where it begins in the text, and how much log-probability lies between its first and second
+    choice. Empty: the engine tells no log-probabilities."""
+
+    def is_near_tie(self, other: str) -> bool:
+        """Whether another answer parts from this one at a token that rounding may decide."""
+        pairs = zip(self.text, other, strict=False)
+        parts_at = next((at for at, (mine, its) in enumerate(pairs) if mine != its), min(len(self.text), len(other)))
+        gap = next((gap for start, gap in reversed(self.gaps) if start <= parts_at), None)
+        return gap is not None and gap < NEAR_TIE
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +102,15 @@ def block_tokens(page: bytes) -> int:
     return int(found[1])
 
 
-async def local_answer(engine: EngineUrl, body: Json, timeout_s: float) -> str:
+async def local_answer(engine: EngineUrl, body: Json, timeout_s: float) -> Answer:
     """An engine's second answer, for which it has the prompt's KV already, as a consumer of a handoff has.
 
     In bf16 a whole prefill runs other kernels than its last token alone, and near ties then differ. Raises
     `EngineError`.
     """
     await ask(engine, ROUTE, body, timeout_s=timeout_s)
-    return text_of((await ask(engine, ROUTE, body, timeout_s=timeout_s)).body)
+    raw = (await ask(engine, ROUTE, {**body, "logprobs": 2}, timeout_s=timeout_s)).body
+    return Answer(text_of(raw), _gaps(raw))
 
 
 async def hand_over(producer: EngineUrl, consumer: EngineUrl, body: Json, timeout_s: float) -> Handoff:
@@ -139,6 +160,17 @@ def text_of(raw: bytes) -> str:
         return str(choice["message"]["content"] if "message" in choice else choice["text"])
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise EngineError(f"the answer is no completion: {error!r}") from error
+
+
+def _gaps(raw: bytes) -> tuple[tuple[int, float], ...]:
+    """Where each token of a completion begins, and how far its second choice was; empty where that is not told."""
+    try:
+        told = json.loads(raw)["choices"][0].get("logprobs") or {}
+        rows = zip(told.get("text_offset") or (), told.get("top_logprobs") or (), strict=False)
+        pairs = [(int(start), sorted(map(float, row.values()), reverse=True)) for start, row in rows]
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        return ()
+    return tuple((start, best[0] - best[1]) for start, best in pairs if len(best) > 1)
 
 
 def streamed_text(raw: bytes) -> str:

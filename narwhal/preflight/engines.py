@@ -69,7 +69,7 @@ async def ask_model(engine: EngineUrl, model: str, body: Json, timeout_s: float)
     """What an engine tells of its model, and its answer to a prompt. Raises `EngineError`."""
     told = await _ask_models(engine, timeout_s)
     names = tuple(one.id for one in told)
-    answer = await local_answer(engine, body, timeout_s) if model in names else None
+    answer = (await local_answer(engine, body, timeout_s)).text if model in names else None
     return ModelTold(names, next((one.max_model_len for one in told if one.id == model), None), answer)
 
 

@@ -1,6 +1,7 @@
 """What each check says of what engines told: with answers made up for the purpose, no socket."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -8,7 +9,7 @@ import pytest
 
 from narwhal.fleet import open_fleet
 from narwhal.fleet.model import Slo
-from narwhal.preflight.canary import Handoff, Moved
+from narwhal.preflight.canary import Answer, Handoff, Moved
 from narwhal.preflight.deadline import Busy, deadline_check, first_token
 from narwhal.preflight.document import CheckResult, Status, verdict
 from narwhal.preflight.engines import ModelTold, judge_contracts, judge_models, judge_tokens
@@ -272,3 +273,35 @@ def test_cards_of_one_host_are_configured_for_cuda_ipc(tmp_path: Path, engines: 
     first, second, other = (expanded.engine(name) for name in ("a/0", "a/1", "b/0"))
     assert expected(expanded.fleet.engines.runtime, first, second) == wanted
     assert expected(expanded.fleet.engines.runtime, first, other) == ""
+
+
+# --- near ties
+
+SURE = Answer("one two three", ((0, 3.0), (3, 0.05), (7, 2.0)))
+"""Three tokens, of which rounding may decide the second."""
+
+
+@pytest.mark.parametrize(
+    ("other", "near_tie"),
+    [
+        ("one tow three", True),
+        ("one", True),  # its second token went another way
+        ("xne two three", False),
+        ("one two thirty", False),
+        ("one two three more", False),
+    ],
+)
+def test_only_the_token_at_which_answers_part_counts(other: str, near_tie: bool) -> None:
+    assert SURE.is_near_tie(other) is near_tie
+
+
+def test_without_log_probabilities_nothing_is_a_near_tie() -> None:
+    assert not Answer("one two").is_near_tie("one tow")
+
+
+def test_near_ties_warn_and_blame_nobody() -> None:
+    close = replace(once("one tow", "one two"), near_tie=True)
+    seen = outcome("a", "b", close)
+    assert (seen.consumed.status, seen.unequal) == ("WARN", False)
+    assert outcome("a", "b", once("one tow", "one two")).consumed.status == "FAIL"
+    assert common_cause([outcome("a", "b", close), outcome("a", "c", close)]) == {}
