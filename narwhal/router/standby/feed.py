@@ -1,6 +1,7 @@
 """The leading router's end of the follow stream: a line a second to whoever follows, made off the loop."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from narwhal.router.standby.line import FollowLine, pieces
 if TYPE_CHECKING:
     from narwhal.router.shell import Shell
 
+log = logging.getLogger("narwhal.router")
 LINE_S = 1.0
 """Time between two lines, in seconds."""
 PAUSE_S = 0.002
@@ -52,6 +54,8 @@ class Feed:
         self._shell = shell
         self._leads = leads
         self._busy = False
+        self._failed = False
+        """Whether a line could not be made; said once."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def serve(self, connection: Connection, request: Incoming) -> None:
@@ -101,5 +105,9 @@ class Feed:
                 if len(news) == len(made):
                     self.line_bytes = len(line)
                 connection.transport.write(b"%x\r\n%s\r\n" % (len(line), line))
+        except Exception:
+            if not self._failed:
+                log.exception("nobody can follow this router: a defect of narwhal's")
+            self._failed = True
         finally:
             self._busy = False
