@@ -20,6 +20,8 @@ BROKEN = "\ufffd"
 _EVENT = re.compile(rb"data: (\{.*\})\n\n")
 """An event in whole chunks; JSON text holds no line break."""
 _PROMPT_IDS = re.compile(rb'"prompt_token_ids": ?\[([0-9, ]*)\]')
+PROMPT_MARKS = (b'"prompt_token_ids":[', b'"prompt_token_ids": [')
+"""How the ids of a prompt begin."""
 _ID = re.compile(rb'"id": ?"[^"]*"')
 _CREATED = re.compile(rb'"created": ?\d+')
 _MODEL = re.compile(rb'"model": ?"(?:[^"\\]|\\.)*"')
@@ -45,17 +47,32 @@ class Opening(msgspec.Struct, frozen=True):
         return self.prompt_ids.count(b",") + 1
 
 
+def find_prompt_ids(data: bytes) -> tuple[int, int, int] | None:
+    """Where the ids of the prompt stand: their name, their first digit, the bracket after them; None: nowhere."""
+    for mark in PROMPT_MARKS:
+        start = data.find(mark)
+        end = data.find(b"]", start) if start >= 0 else -1
+        if end >= 0:
+            return start, start + len(mark), end
+    return None
+
+
+def _is_ids(text: bytes) -> bool:
+    """Whether this is a list of ids; where an event lies in several chunks, their sizes stand between."""
+    return bool(text) and not text.translate(None, b"0123456789, ")
+
+
 def read_opening(data: bytes) -> Opening | None:
     """The opening of a stream from its first events; None when it cannot go on from what they tell.
 
     So it is without ids, and where a parser of the engine takes the answer apart (`reasoning`).
     """
-    ids = _PROMPT_IDS.search(data)
+    ids = find_prompt_ids(data)
     found = [pattern.search(data) for pattern in (_ID, _CREATED, _MODEL)]
     name, created, model = [match.group() if match else b"" for match in found]
-    if ids is None or not ids.group(1) or not name or not created or not model or _REASONING in data:
+    if ids is None or not _is_ids(data[ids[1] : ids[2]]) or not name or not created or not model or _REASONING in data:
         return None
-    return Opening(name, created, model, ids.group(1))
+    return Opening(name, created, model, data[ids[1] : ids[2]])
 
 
 class Tail(msgspec.Struct, frozen=True):

@@ -7,11 +7,9 @@ first one. Nothing is decoded: a quote inside JSON text is escaped, so the names
 import re
 
 from narwhal.router.chunks import END_OF_EVENT, ChunkTracker, Dechunker, dechunk
-from narwhal.router.continuation import Opening, read_opening
+from narwhal.router.continuation import PROMPT_MARKS, Opening, find_prompt_ids, read_opening
 
 _IDS = re.compile(rb'"token_ids": ?\[([0-9, ]+)\]')
-_PROMPT_MARKS = (b'"prompt_token_ids":[', b'"prompt_token_ids": [')
-_PROMPT_IDS = re.compile(rb'"prompt_token_ids": ?\[[0-9, ]*\]')
 
 
 class Delivered:
@@ -85,13 +83,20 @@ def without_prompt_ids(data: bytes, *, last: bool) -> bytes:
 
     `last`: the body's last chunk is among them. What is rewritten becomes one chunk; what follows stays as it is.
     """
-    found = max(data.rfind(mark) for mark in _PROMPT_MARKS)
+    found = max(data.rfind(mark) for mark in PROMPT_MARKS)
     if found < 0:
         return data
     end = data.find(END_OF_EVENT, found)
     if end < 0:
-        content = _PROMPT_IDS.sub(b'"prompt_token_ids":null', dechunk(data))
+        content = _without_ids(dechunk(data))
         return b"%x\r\n%s\r\n%s" % (len(content), content, b"0\r\n\r\n" if last else b"")
     end += len(END_OF_EVENT)  # a chunk ends there, too
-    content = _PROMPT_IDS.sub(b'"prompt_token_ids":null', dechunk(data[:end]))
+    content = _without_ids(dechunk(data[:end]))
     return b"%x\r\n%s\r\n%s" % (len(content), content, data[end:])
+
+
+def _without_ids(content: bytes) -> bytes:
+    """Events without the prompt's ids; there may be thousands, so they are passed over and not matched."""
+    while (found := find_prompt_ids(content)) is not None:
+        content = b'%s"prompt_token_ids":null%s' % (content[: found[0]], content[found[2] + 1 :])
+    return content

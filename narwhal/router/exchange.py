@@ -18,7 +18,7 @@ from narwhal.router.delivered import Delivered, without_prompt_ids
 from narwhal.router.door import Parsed, asks_token_ids
 from narwhal.router.http import Connection
 from narwhal.router.replies import as_error, error_body, retry_after
-from narwhal.router.resuming import Resumed, lacks_no_token
+from narwhal.router.resuming import Resumed, body_to_keep, lacks_no_token
 from narwhal.router.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -170,8 +170,7 @@ class Exchange(msgspec.Struct, eq=False):
         data, self.held = self.held + data, b""
         now = self.shell.now()
         self._begin_relay(data, now)
-        if self.delivered is None:
-            self._forget_body()
+        self._forget_body()
         self.shell.first_token(self, now)
 
     def _begin_relay(self, data: bytes, now: float) -> None:
@@ -188,9 +187,10 @@ class Exchange(msgspec.Struct, eq=False):
         connection.transport.write(self.dechunker.feed(data))
 
     def _forget_body(self) -> None:
-        """No other engine will be asked: a stream that goes on for minutes need not keep its prompt."""
-        self.parsed.body = {}
-        if self.connection is not None:
+        """A stream that goes on for minutes need not keep its prompt: another engine is given ids, if it is asked."""
+        body = body_to_keep(self.parsed, self.delivered)
+        if body is not None and self.connection is not None:
+            self.parsed.body = body
             self.connection.forget_body()
 
     def _open_stream(self, data: bytes) -> None:

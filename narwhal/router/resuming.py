@@ -7,8 +7,10 @@ asked for their text first, and ids are dropped from the end until it is what th
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Raw
 
 from narwhal.control.events import FailureCause, ResumeFailed, ResumeReady
+from narwhal.engine.dialect import Body
 from narwhal.router.continuation import (
     MOST_DROPPED,
     Opening,
@@ -70,6 +72,18 @@ class Resumed(msgspec.Struct):
         self.times += 1
         self.gap_s = max(self.gap_s, now - self.broke_t)
         return Rest(self.opening, lead, self.opening.prompt_tokens, self.kept, chunked=chunked)
+
+
+def body_to_keep(parsed: Parsed, delivered: Delivered | None) -> Body | None:
+    """What is needed of a body once its stream has begun: all of a chat (None), of a completion all but its prompt.
+
+    Nothing where the stream cannot go on. What is kept has bytes of its own: what was read is freed as a whole.
+    """
+    if delivered is None or delivered.opening is None:
+        return {}
+    if parsed.route == CHAT:
+        return None
+    return {name: Raw(bytes(value)) for name, value in parsed.body.items() if name != "prompt"}
 
 
 def lacks_no_token(exchange: "Exchange", up: Upstream) -> bool:

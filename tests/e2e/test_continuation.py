@@ -135,9 +135,8 @@ def test_streams_that_may_not_go_on_end_with_one_clear_error(fleet: Fleet) -> No
         assert "error" in events[-1]
         assert seen["errors"][0]["code"] == "upstream"
         assert seen["text"]
-    found = fleet.router.rows("request")[-3:]
     eventually(lambda: [row["outcome"] for row in fleet.router.rows("request")[-3:]] == ["cut"] * 3, "the rows")
-    assert all(row["continued"] == 0 for row in found)
+    assert all(row["continued"] == 0 for row in fleet.router.rows("request")[-3:])
 
 
 @pytest.mark.parametrize("workers", [1, 2])

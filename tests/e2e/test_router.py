@@ -133,7 +133,8 @@ def test_a_client_that_leaves_frees_its_engines(fleet: Fleet) -> None:
 def test_a_decode_engine_dies_in_mid_stream(tmp_path: Path) -> None:
     with fleet_of(tmp_path, 4, speed=4.0) as fleet:
         sock = fleet.router.connect()
-        sock.sendall(post({"model": "m", "prompt": PROMPT, "max_tokens": 4000, "stream": True, "ignore_eos": True}))
+        body = {"model": "m", "prompt": PROMPT, "max_tokens": 4000, "stream": True, "ignore_eos": True}
+        sock.sendall(post(body, extra="X-Narwhal-Continue: off\r\n"))
         answer = read_until(sock, b"data: ")
         serving = next(e["id"] for e in fleet.router.state()["engines"] if e["residents"])
         fleet.engines[fleet.expanded.engine(serving).index].kill()
