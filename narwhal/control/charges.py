@@ -78,14 +78,15 @@ def count_handoff(engine: Engine, request: Request, seconds: float | None) -> No
         link.seconds += seconds
 
 
-def add_tokens(pool: Pool, request: Request, tokens: int) -> None:
-    """Charge tokens that a stream produced, to its engine and its tenant."""
+def add_tokens(pool: Pool, request: Request, tokens: int, t: float) -> None:
+    """Charge tokens that a stream produced by `t`, to its engine and its tenant."""
     request.produced += tokens
     request.share.charge(tokens)
     engine = pool.engines.get(request.decode_engine)
     if engine is not None:
         request.kv_tokens += tokens
         engine.kv_tokens += tokens
+        engine.heard_t = t
 
 
 def correct_tokens(request: Request, completion_tokens: int) -> None:

@@ -135,6 +135,8 @@ class Health:
         if engine is None:
             return []
         vitals, recovery = engine.vitals, self.settings.recovery
+        if event.cause == "timeout" and event.t - engine.heard_t < recovery.probe_timeout_s / 2:
+            return []  # it is late, and not silent: tokens came while it was waited for
         vitals.healthy = 0
         vitals.misses += 1
         self.generations.lost(engine.id)

@@ -257,7 +257,7 @@ class Lifecycle:
         for number, tokens in zip(event.requests, event.tokens, strict=True):
             request = requests.get(number)
             if request is not None and tokens > 0:
-                charges.add_tokens(self.pool, request, tokens)
+                charges.add_tokens(self.pool, request, tokens, event.t)
         return []
 
     def finished(self, event: RequestFinished) -> list[AnyCommand]:

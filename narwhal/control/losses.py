@@ -37,8 +37,8 @@ def lost(pool: Pool, engine: str, *, gone: bool) -> list[Request]:
 def stalled(pool: Pool, settings: Settings, engine: str) -> list[Request]:
     """What is to be sent on from an engine that a look found silent: nobody waits longer for it than the look did.
 
-    So does a leg 2 that may still be reading KV from it: it was sent since the engine was last seen well. Its own
-    engine is innocent and may have it again.
+    Streams that can go on elsewhere do. So does a leg 2 that may still be reading KV from it: it was sent since the
+    engine was last seen well. Its own engine is innocent and may have it again.
     """
     silent = pool.engines.get(engine)
     if silent is None or last_of_role(pool, silent):
@@ -46,7 +46,7 @@ def stalled(pool: Pool, settings: Settings, engine: str) -> list[Request]:
     return [
         request
         for request in pool.requests.values()
-        if not request.first_token
+        if (not request.first_token or (request.resumable and request.serving == engine))
         and request.attempts < settings.serving.max_retries
         and (
             request.serving == engine

@@ -180,9 +180,9 @@ class Engine:
 
     __slots__ = (
         "admitted", "curves", "device", "draining", "ejected", "fingerprint", "foreign_kv_tokens", "foreign_streams",
-        "generation", "id", "kv_tokens", "last_prefill_t", "leaves_t", "links", "measured", "meter", "moving", "pin",
-        "prefill_backlog_s", "prefill_scale", "prefill_tokens", "prefills", "probation", "questions", "role",
-        "role_since_t", "streams", "suspected", "told_id", "vitals",
+        "generation", "heard_t", "id", "kv_tokens", "last_prefill_t", "leaves_t", "links", "measured", "meter",
+        "moving", "pin", "prefill_backlog_s", "prefill_scale", "prefill_tokens", "prefills", "probation", "questions",
+        "role", "role_since_t", "streams", "suspected", "told_id", "vitals",
     )  # fmt: skip
 
     def __init__(self, id: str, role: Role, curves: Curves) -> None:
@@ -212,6 +212,8 @@ class Engine:
         self.probation = False
         """Whether it is slow, or failed lately: placed after all others."""
         self.vitals = Vitals()
+        self.heard_t = float("-inf")
+        """When tokens of its streams came last."""
         self.links: dict[str, Link] = {}
         """Handoffs that it consumed, by producer."""
         self.moving: Role | None = None

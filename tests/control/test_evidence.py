@@ -17,6 +17,7 @@ from narwhal.control.events import (
     LegFailed,
     PairTried,
     Tick,
+    TokensObserved,
 )
 from narwhal.control.strikes import strike, strikes
 from tests.control.driving import Driver, only
@@ -127,6 +128,17 @@ def test_what_waits_for_a_silent_engine_is_sent_on_and_its_consumer_is_spared() 
     assert again[0].engine != first
     assert driver.engine(consumer).open
     assert consumer not in driver.pool.requests[1].excluded
+
+
+def test_a_look_that_is_late_while_tokens_come_suspects_nobody() -> None:
+    driver = Driver("pdd")
+    driver.arrive(1)
+    engine = only(driver.prefilled(1, 0.5), StartDecode).engine
+    driver.feed(FirstToken(0.6, 1))
+    driver.feed(TokensObserved(9.5, (1,), (4,)))
+    assert driver.feed(EngineDown(10.0, engine, "timeout")) == []
+    assert driver.engine(engine).open
+    assert only(driver.feed(EngineDown(12.0, engine, "timeout")), EngineChanged).change == "suspected"
 
 
 def test_kv_that_was_read_before_an_engine_fell_silent_is_not_read_again() -> None:
