@@ -7,6 +7,7 @@ router's own events through control again, `answer` searches parameters of the c
 
 from narwhal.simulate.bodies import TrafficError
 from narwhal.simulate.compare import Figures, compare, table
+from narwhal.simulate.engine_setup import EngineSetup
 from narwhal.simulate.faults import Fault
 from narwhal.simulate.fluid import work_of
 from narwhal.simulate.parameters import TuneError
@@ -16,7 +17,7 @@ from narwhal.simulate.prepare import Ask, Prepared, prepare
 from narwhal.simulate.recording import ReplayError
 from narwhal.simulate.replay import recorded_scenario, replay, settings_document
 from narwhal.simulate.scenario import Outcome, Scenario, goodput, run
-from narwhal.simulate.simulation import EngineSetup, Simulation
+from narwhal.simulate.simulation import Simulation
 from narwhal.simulate.traces import TraceError, read_trace
 from narwhal.simulate.tune import Tuned
 from narwhal.simulate.tune_report import tuned_data, tuned_text

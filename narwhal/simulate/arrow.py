@@ -15,8 +15,9 @@ from narwhal.control import events
 from narwhal.control.placement import has_seat
 from narwhal.control.state import Engine
 from narwhal.fleet.model import Role
+from narwhal.simulate.mover import Mover
 from narwhal.simulate.request import Request
-from narwhal.simulate.simulation import Mover, Simulation
+from narwhal.simulate.simulation import Simulation
 
 
 class Arrow(Mover):

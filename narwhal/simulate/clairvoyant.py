@@ -12,9 +12,10 @@ import struct
 from narwhal.control import events
 from narwhal.control.state import Engine
 from narwhal.fleet.model import Role
+from narwhal.simulate.mover import Mover
 from narwhal.simulate.request import Request
 from narwhal.simulate.score import met
-from narwhal.simulate.simulation import Mover, Simulation
+from narwhal.simulate.simulation import Simulation
 
 STEP_S = 2.0
 HOLD_S = 10.0

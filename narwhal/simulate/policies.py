@@ -10,7 +10,8 @@ from narwhal.control import Settings
 from narwhal.fleet.model import Controller, Role, Thresholds
 from narwhal.simulate.arrow import Arrow
 from narwhal.simulate.clairvoyant import Clairvoyant
-from narwhal.simulate.simulation import EngineSetup, Mover
+from narwhal.simulate.engine_setup import EngineSetup
+from narwhal.simulate.mover import Mover
 
 USAGE = "static, static:3p5d, colocated, colocated:512, arrow, coldswap:60, reactive, projection, clairvoyant"
 

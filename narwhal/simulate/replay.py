@@ -9,9 +9,9 @@ from narwhal.control.commands import Decided
 from narwhal.control.events import EngineJoined, RequestArrived, RequestFinished
 from narwhal.control.records import Decision
 from narwhal.control.snapshot import LinesLost, Snapshot, as_read
+from narwhal.simulate.engine_setup import EngineSetup
 from narwhal.simulate.recording import Recording, ReplayError, read_recording, restored
 from narwhal.simulate.scenario import Scenario
-from narwhal.simulate.simulation import EngineSetup
 from narwhal.simulate.traces import at_rate
 from narwhal.simulate.workload import Workload
 

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from narwhal.control import Settings
+from narwhal.simulate.engine_setup import EngineSetup
 from narwhal.simulate.faults import Fault
 from narwhal.simulate.policies import Policy
 from narwhal.simulate.score import TARGET, UNSCORED_S, Score, met, score
-from narwhal.simulate.simulation import EngineSetup, Simulation
+from narwhal.simulate.simulation import Simulation
 from narwhal.simulate.workload import Workload
 
 CHECK_S = 5.0

@@ -11,10 +11,10 @@ from narwhal.fleet import Expanded, Profile, load_profile
 from narwhal.fleet.model import Controller, PromptTarget, Recovery, Serving, SimulatedRuntime, Slo
 from narwhal.profiling import engine_profile
 from narwhal.simulate.bodies import classes
+from narwhal.simulate.engine_setup import EngineSetup
 from narwhal.simulate.fluid import class_work, work_of
 from narwhal.simulate.mixes import make_workload, parse_mix
 from narwhal.simulate.policies import with_split
-from narwhal.simulate.simulation import EngineSetup
 from narwhal.simulate.traces import at_rate, compressed, first_seconds, read_trace
 from narwhal.simulate.workload import Workload
 

@@ -6,18 +6,19 @@ handoff crosses the link of its directed pair, one at a time per pair, in `t0 + 
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
-from narwhal.control import Curves, Settings
+from narwhal.control import Settings
 from narwhal.control import commands as c
 from narwhal.control import events as e
 from narwhal.control.control import Control
 from narwhal.fleet.model import Role
 from narwhal.simulate.engine import Engine
+from narwhal.simulate.engine_setup import EngineSetup
 from narwhal.simulate.faults import Fault, engine_dies, engine_returns, try_pair
+from narwhal.simulate.mover import Mover
 from narwhal.simulate.request import Place, Request
 from narwhal.simulate.workload import Workload
 
@@ -25,35 +26,6 @@ MAX_TOKENS = 4096
 """What clients ask for as `max_tokens`: the true length is not known to control."""
 DRAIN_S = 120.0
 """How long a run may go on after the last arrival; what is not over by then has failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSetup:
-    """One engine of a simulated fleet."""
-
-    id: str
-    role: Role
-    curves: Curves
-    pin: Role | None = None
-    device: str = ""
-    """Group of engines that share its card; empty: alone."""
-    measured: bool = True
-    """Whether control may trust its curves."""
-    prior: Curves | None = None
-    """What control is told instead of its curves: it has no profile."""
-
-
-class Mover:
-    """Role moves that come from outside control: what `arrow` and `clairvoyant` are, beside its own policies."""
-
-    def arriving(self, sim: "Simulation", request: Request) -> None:
-        """Called before control hears of a request."""
-
-    def prefilled(self, sim: "Simulation", request: Request) -> None:
-        """Called before control hears that leg 1 is done."""
-
-    def tick(self, sim: "Simulation") -> None:
-        """Called after each tick of control."""
 
 
 class Simulation:
@@ -398,8 +370,6 @@ class Simulation:
 
     def _decided(self, command: c.Decided) -> None:
         self.decisions.append(command)
-
-    # Roles
 
     def _move_role(self, command: c.MoveRole) -> None:
         if self.cold_s <= 0:

@@ -9,13 +9,14 @@ import pytest
 from narwhal.control import Curves
 from narwhal.control.commands import AnyCommand, MoveRole, StartDecode, StartPrefill, StartWhole
 from narwhal.control.events import AnyEvent, PrefillFinished, RequestArrived, RequestFinished, RoleMoved
+from narwhal.simulate.engine_setup import EngineSetup
 from narwhal.simulate.faults import Fault
 from narwhal.simulate.policies import parse_policy, with_split
 from narwhal.simulate.prepare import Ask, prepare
 from narwhal.simulate.scenario import Scenario, run, simulation
 from narwhal.simulate.score import score
 from narwhal.simulate.setup import plain_engines, plain_settings, with_admission
-from narwhal.simulate.simulation import EngineSetup, Simulation
+from narwhal.simulate.simulation import Simulation
 from narwhal.simulate.workload import Workload
 
 
