@@ -82,8 +82,9 @@ def test_a_dropped_peer_is_a_failed_leg_2(start_engine: StartEngine, fresh_promp
     meet(producer, consumer, fresh_prompt(20))
     prompt = fresh_prompt(50)
     params = producer.leg_1(prompt)
-    producer.send("/simulate/faults", {"kind": "drop_peer", "count": 1})
+    producer.send("/simulate/faults", {"kind": "drop_peer"})
     assert consumer.complete(prompt, kv_transfer_params=params).status == 500
+    producer.send("/simulate/faults", method="DELETE")
     assert consumer.tokens(prompt, kv_transfer_params=producer.leg_1(prompt)) == producer.tokens(prompt)
 
 
