@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from narwhal.dev.ports import free_run
+from narwhal.engine.process import start_ticks
 from narwhal.router.tenants import new_key
 from tests.router.harness import (
     END,
@@ -69,10 +69,11 @@ def workers(router: Router) -> dict[int, Any]:
     return {worker["pid"]: worker for worker in router.state()["workers"]}
 
 
-def control_of(router: Router) -> psutil.Process:
-    """The process that decides."""
-    pids = set(workers(router))
-    (control,) = [child for child in psutil.Process(router.process.pid).children() if child.pid not in pids]
+def control_of(router: Router) -> int:
+    """Pid of the process that decides."""
+    parent = router.process.pid
+    children = map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
+    (control,) = set(children) - set(workers(router))
     return control
 
 
@@ -85,14 +86,7 @@ def open_stream(router: Router) -> socket.socket:
 
 def ended(pids: set[int]) -> bool:
     """Whether processes have ended; nobody may be there to wait for an orphan."""
-
-    def has_ended(pid: int) -> bool:
-        try:
-            return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-        except psutil.NoSuchProcess:
-            return True
-
-    return all(map(has_ended, pids))
+    return all(start_ticks(pid) is None for pid in pids)
 
 
 def streams_on_each(router: Router) -> dict[int, list[socket.socket]]:
@@ -237,9 +231,9 @@ def test_without_control_streams_finish_and_others_come_again(tmp_path: Path, en
         eventually(lambda: router.state()["uptime_s"] > 10.5, "a control that is started again")
         fleet = tmp_path / "fleet.yaml"
         fleet.write_text(fleet.read_text().replace("workers: 2", "workers: 3"))
-        control.suspend()  # so that no other is started before the new request
+        os.kill(control, signal.SIGSTOP)  # so that no other is started before the new request
         kept.sendall(post(BODY))
-        control.kill()
+        os.kill(control, signal.SIGKILL)
         answer = read_until(kept, b"}}")
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b"\r\nretry-after: 1\r\n" in answer
@@ -261,7 +255,7 @@ def test_without_control_streams_finish_and_others_come_again(tmp_path: Path, en
 def test_a_control_that_dies_at_once_ends_everything(tmp_path: Path, engines: list[FakeEngine]) -> None:
     with routing(tmp_path, engines, workers=WORKERS) as router:
         pids = set(workers(router))
-        control_of(router).kill()
+        os.kill(control_of(router), signal.SIGKILL)
         assert router.process.wait(60) == 4
         eventually(lambda: ended(pids), "the end of the workers")
         assert "the process that decides ended (SIGKILL)" in router.log.read_text()
@@ -272,7 +266,7 @@ def test_sigterm_lets_streams_on_every_worker_finish(tmp_path: Path, engines: li
     serving = "admission: open, shutdown_s: 60"
     with routing(tmp_path, engines, workers=WORKERS, serving=serving) as router:
         streams = streams_on_each(router)
-        pids = {*workers(router), control_of(router).pid}
+        pids = {*workers(router), control_of(router)}
         router.process.send_signal(signal.SIGTERM)
 
         def closed() -> bool:
@@ -372,6 +366,6 @@ def test_a_socket_that_systemd_passed_is_every_worker_s(tmp_path: Path, engines:
 
 def test_nothing_outlives_the_process_that_was_started(tmp_path: Path, engines: list[FakeEngine]) -> None:
     with routing(tmp_path, engines, workers=WORKERS) as router:
-        pids = {*workers(router), control_of(router).pid}
+        pids = {*workers(router), control_of(router)}
         router.process.kill()
         eventually(lambda: ended(pids), "the end of the others")
