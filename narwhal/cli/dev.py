@@ -151,9 +151,9 @@ def verify(directory: DirOption = None) -> Result:
     )
 
 
-@verb("status", group=group, short_help="Show each process: ready, starting, outdated, dead or stopped.")
+@verb("status", group=group, short_help="Show each process: ready, starting, standby, outdated, dead or stopped.")
 def status(directory: DirOption = None) -> Result:
-    """Show each process of the instance: ready, starting, outdated, dead or stopped.
+    """Show each process of the instance: ready, starting, standby (another router leads), outdated, dead or stopped.
 
     Outdated is what still runs from a former text of the fleet file; `narwhal dev up` replaces it.
 
@@ -171,7 +171,7 @@ def status(directory: DirOption = None) -> Result:
             return _standing(rows, "unusable", [_problem(error, directory)], "repair the fleet file")
     all_ready = "narwhal status" if directory is None else f"narwhal status --fleet {shlex.quote(str(instance.fleet))}"
     up_again = _with_dir("narwhal dev up", directory)
-    if all(row["state"] == "ready" for row in rows):
+    if all(row["state"] in ("ready", "standby") for row in rows):
         return _standing(rows, "success", [], all_ready)
     outdated = ", ".join(row["name"] for row in rows if row["state"] == "outdated")
     changed = Problem("outdated", f"{instance.fleet} has changed since these started: {outdated}", hint=up_again)

@@ -71,6 +71,6 @@ def _write(path: Path, key: str) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         hint = "name another file: two keys are valid while rotating, each in a file of its own"
-        raise CommandError(Problem("exists", f"{path} exists already", file=str(path), hint=hint)) from None
+        raise CommandError(Problem("exists", "it exists already", file=str(path), hint=hint)) from None
     with os.fdopen(descriptor, "w") as file:
         file.write(key + "\n")

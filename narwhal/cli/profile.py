@@ -57,7 +57,7 @@ def profile(
     try:
         built = _run(ask)
     except EngineError as error:
-        hint = "start the engines, and profile before the router serves; what was measured is kept"
+        hint = "start the engines, and profile while no requests come; what was measured is kept"
         raise CommandError(Problem("engine", str(error), str(fleet), hint=hint), status="failed") from error
     except FitError as error:
         raise CommandError(Problem("fit", str(error), hint="leave out --short"), status="findings") from error

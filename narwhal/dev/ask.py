@@ -29,9 +29,12 @@ def ask(
         connection.close()
 
 
-def is_well(url: str, path: str) -> bool:
-    """Whether the server answers 200 on `path` within a second."""
+def readiness(url: str, path: str) -> str:
+    """`ready` when the server answers 200 on `path` within a second, `standby` for a router that stands by, else ''."""
     try:
-        return ask(url, path, timeout_s=1.0)[0] == 200
-    except OSError:
-        return False
+        status, body = ask(url, path, timeout_s=1.0)
+        if status == 200:
+            return "ready"
+        return "standby" if status == 503 and json.loads(body).get("reason") == "standby" else ""
+    except (OSError, ValueError, AttributeError):
+        return ""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from narwhal.dev.ask import is_well
+from narwhal.dev.ask import readiness
 from narwhal.dev.errors import DevError
 from narwhal.dev.identity import stop
 from narwhal.dev.instance import Instance
@@ -32,6 +32,8 @@ REAL_ENGINES_DEADLINE_S = 900.0
 """Imports, weights and CUDA graphs of several vLLM processes side by side: 25 s alone, minutes on a busy machine."""
 ROUTER_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 10.0
+LEADING_S = 8.0
+"""How long a router that starts may take to get the lease, when nobody else has it."""
 _POLL_S = 0.1
 _LOG_LINES = 8
 
@@ -164,8 +166,9 @@ def down(instance: Instance, *, deadline_s: float = STOP_DEADLINE_S) -> list[str
 def states(instance: Instance) -> list[dict[str, Any]]:
     """What became of each process: `{name, state, pid, url, log}`, members first.
 
-    States: `ready`, `starting`, `dead` and `stopped`; `outdated` is what runs otherwise than the fleet file says by
-    now, or is no longer named by it (its `url` is None: the file does not tell it). Raises `DevError`.
+    States: `ready`, `starting`, `standby` (another router leads), `dead` and `stopped`; `outdated` is what runs
+    otherwise than the fleet file says by now, or is no longer named by it (its `url` is None: the file does not tell
+    it). Raises `DevError`.
     """
     wanted = members(instance, instance.expanded())
     running = living(instance.run)
@@ -188,7 +191,7 @@ def _row(instance: Instance, member: Member, process: DevProcess | None, known: 
         return {"name": name, "state": state, "pid": None, "url": member.url, "log": log}
     if not _is_current(instance, process, member):
         return _stray(process, runs=True)
-    state = "ready" if is_well(member.url, member.ready_path) else "starting"
+    state = readiness(member.url, member.ready_path) or "starting"
     return {"name": name, "state": state, "pid": process.identity.pid, "url": member.url, "log": log}
 
 
@@ -293,14 +296,20 @@ def _take_back(instance: Instance, started: list[Member]) -> None:
 
 
 def _wait_ready(stage: list[Member], deadline_s: float, say: Say) -> None:
-    """Wait for all members of a stage; one that ends, or that is not ready in time, ends the wait with its log."""
-    until_t = time.monotonic() + deadline_s
+    """Wait for all members of a stage; one that ends, or that is not ready in time, ends the wait with its log.
+
+    A router that still stands by after `LEADING_S` is up as well: another one leads.
+    """
+    began_t = time.monotonic()
+    until_t = began_t + deadline_s
     waiting = list(stage)
     while waiting:
         for member in list(waiting):
-            if is_well(member.url, member.ready_path):
+            state = readiness(member.url, member.ready_path)
+            if state == "ready" or (state == "standby" and time.monotonic() - began_t > LEADING_S):
                 waiting.remove(member)
-                say(f"{member.start.name} is ready at {member.url}")
+                how = "is ready" if state == "ready" else "stands by, since another router leads,"
+                say(f"{member.start.name} {how} at {member.url}")
             elif not _runs(member):
                 raise _not_ready(member, "ended before it was ready")
         if waiting and time.monotonic() >= until_t:

@@ -20,6 +20,10 @@ _LOAD_STREAMS, _LOAD_TOKENS = 4, 512
 """What keeps a neighbour on the same card busy: about the load at which SLOs of a few times d0 begin to bind."""
 
 
+IDLE_LOOKS, IDLE_LOOK_S = 10, 0.5
+"""How often, and how far apart in seconds, engines are looked at before they are called busy."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What is to be measured, and how."""
@@ -41,10 +45,14 @@ async def profile_fleet(ask: Ask, say: Say) -> list[Built]:
     expanded = ask.expanded
     chosen = [spec for spec in expanded.engines if not ask.engines or spec.id in ask.engines]
     urls = engine_urls(expanded)
-    facts = await asyncio.gather(*(read_facts(expanded, spec, urls[spec.id]) for spec in chosen))
-    busy = [f"{f.engine} has {f.running}" for f in facts if f.running]
-    if busy:
-        raise EngineError(f"engines are serving requests ({', '.join(busy)}); a sweep needs them idle")
+    for patience in (*range(IDLE_LOOKS - 1, 0, -1), 0):
+        facts = await asyncio.gather(*(read_facts(expanded, spec, urls[spec.id]) for spec in chosen))
+        busy = [f"{f.engine} has {f.running}" for f in facts if f.running]
+        if not busy:
+            break
+        if not patience:
+            raise EngineError(f"engines are serving requests ({', '.join(busy)}); a sweep needs them idle")
+        await asyncio.sleep(IDLE_LOOK_S)  # a router's canary is over in a moment
     sweeps = {f.engine: _sweep(ask, f, urls[f.engine], say) for f in facts}
     samples: dict[str, list[Sample]] = {f.engine: [] for f in facts}
     async with asyncio.TaskGroup() as group:

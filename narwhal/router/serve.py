@@ -6,6 +6,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import uvloop
 
 from narwhal.fleet.expanded import Expanded
 from narwhal.fleet.model import SimulatedRuntime
+from narwhal.fleet.places import admin_socket
 from narwhal.router.errors import ServeError
 from narwhal.router.members import fleet_profile
 from narwhal.router.orders import Signals
@@ -28,9 +30,10 @@ def serve(expanded: Expanded, *, state_dir: Path, file: Path | None = None, stan
     Raises `ServeError` when it cannot listen, `ProfileError` when the engines' profile cannot be used.
     """
     try:
-        expanded = expanded.of_router(standby=standby)
+        both, expanded = expanded, expanded.of_router(standby=standby)
     except ValueError as error:
         raise ServeError(str(error)) from None
+    _check_state_is_shared(both, state_dir, standby=standby)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # one that comes before the start is over must not end it
     _log_to_stderr(expanded.fleet.observability.log_level)
     _warn_of_what_has_no_effect(expanded)
@@ -41,6 +44,35 @@ def serve(expanded: Expanded, *, state_dir: Path, file: Path | None = None, stan
         return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_alone(part))
+
+
+def _check_state_is_shared(both: Expanded, state_dir: Path, *, standby: bool) -> None:
+    """Refuse a state directory in which the other router of this host is not: each would lock a file of its own.
+
+    Raises `ServeError`.
+    """
+    routers = both.fleet.routers
+    lease = both.fleet.lease
+    if routers.standby is None or not both.on_one_host or lease.backend != "file" or lease.path is not None:
+        return
+    other = both.of_router(standby=not standby)
+    spec = other.routers[0]
+    address = "127.0.0.1" if spec.admin_bind == "0.0.0.0" else spec.admin_bind  # noqa: S104
+    if admin_socket(other, state_dir).exists() or not _listens(address, spec.admin_port):
+        return
+    raise ServeError(
+        f"the other router of this host listens on port {spec.admin_port}, and its state is not in {state_dir}: both "
+        "would lead. Give both the same --state-dir, or name lease.path in the fleet file"
+    )
+
+
+def _listens(address: str, port: int) -> bool:
+    """Whether anybody takes connections there."""
+    try:
+        socket.create_connection((address, port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
 
 
 async def _alone(part: Part) -> None:

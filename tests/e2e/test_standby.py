@@ -115,6 +115,18 @@ def both_ready(pair: Pair) -> tuple[Router, Router]:
     return primary, standby
 
 
+def test_a_router_whose_state_is_elsewhere_than_the_other_s_does_not_start(tmp_path: Path) -> None:
+    with pair_of(tmp_path, "{backend: file}") as pair:
+        primary = pair.start("primary")
+        eventually(primary.ready, "the primary's readiness")
+        argv = [sys.executable, "-m", "narwhal.cli.serve", "--fleet", str(pair.fleet), "--standby"]
+        argv += ["--state-dir", str(tmp_path / "elsewhere")]
+        found = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+        assert found.returncode == 4
+        assert "both would lead. Give both the same --state-dir" in found.stderr
+        assert primary.ready()
+
+
 def test_a_killed_primary_is_followed_by_a_standby_that_knows_what_it_knew(tmp_path: Path) -> None:
     with pair_of(tmp_path, "{backend: file}") as pair:
         primary, standby = both_ready(pair)
