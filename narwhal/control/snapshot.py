@@ -95,7 +95,10 @@ class Snapshot(msgspec.Struct, frozen=True, tag=True):
 
 
 class LinesLost(msgspec.Struct, frozen=True, tag=True):
-    """A line in a file of events: events are missing here, since the disk could not be written."""
+    """A line in a file of events: what follows does not come of what stands before it.
+
+    `lines` events are missing, since the disk could not be written; 0: the router took up what another one knew.
+    """
 
     lines: int
 

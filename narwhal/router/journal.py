@@ -122,6 +122,8 @@ class Journal:
         """Lines of events that were lost since the last one that stands in the file."""
         self._torn = False
         """Whether events were lost since the last snapshot."""
+        self._anew = False
+        """Whether the next snapshot does not follow from the events before it."""
         if directory is not None:
             events = directory / "events.jsonl"
             self._files = [
@@ -145,8 +147,9 @@ class Journal:
             self._put_event(self._encode(line))
 
     def begin_anew(self) -> None:
-        """Control is another from the next event on: begin a file of events with what it knows."""
+        """Control is another from the next event on, by no event: begin a file of events with what it knows."""
         self._event_bytes = self._max_event_bytes
+        self._anew = True
 
     def event(self, event: AnyEvent) -> None:
         """Keep an event that control will be given next."""
@@ -175,6 +178,9 @@ class Journal:
         self._snapshot_t = t + SNAPSHOT_S
         if new_file:
             self._event_bytes = 0
+        if self._anew:
+            self._anew = False
+            self._put(EVENTS, self._encode(LinesLost(0)))
         try:
             make = self.snapshot(t)
         except Exception:

@@ -171,6 +171,11 @@ def test_a_killed_primary_is_followed_by_a_standby_that_knows_what_it_knew(tmp_p
         eventually(lambda: follows(again), "the former one's following")
         assert complete(again)[0] == 503
         assert complete(standby)[0] == 200
+        standby.process.terminate()
+        standby.process.wait(60)
+        replayed = narwhal("simulate", "--replay", str(tmp_path / "state/journal-standby"), home=tmp_path)["data"]
+        assert replayed["different"] == 0, replayed
+        assert replayed["events"] > 0
 
 
 @pytest.fixture

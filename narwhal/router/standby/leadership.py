@@ -254,6 +254,7 @@ class Leadership:
             log.error("the role map cannot be read, roles are as this router knows them: %s", error)
             return
         follow_map(self._shell.control, found)
+        self._shell.journal.begin_anew()
         self._written = self._found
 
     # The map
