@@ -27,6 +27,8 @@ SWEEP_S = 0.05
 """How often deadlines are looked at; they come late by at most twice this."""
 TOKENS_S = 0.25
 """How often tokens are reported to control and stalled streams are looked for."""
+LEAST_PROMPT_WEIGHT = 0.05
+"""What a prompt counts at least in the mean of tokens for each byte: it follows the latest twenty."""
 Told = Callable[[int, Refusal | None], None]
 """Given the number of a question and its answer."""
 STOPPING = Refusal("stopping", "the router is stopping", 1.0, 503)
@@ -58,6 +60,8 @@ class Requests(ABC):
         self.numbers: Iterator[int] = count(1)
         self.tokens_per_byte = 0.25
         """Tokens of a prompt for each byte of JSON, as learned from prompts."""
+        self._prompt_weight = 0.5
+        """What the next prompt counts in it: the first ones soon replace the guess, which may be wrong by half."""
         self._stalled: dict[int, tuple[int, float]] = {}
         self._timers: list[asyncio.TimerHandle] = []
         self._do: dict[type, Callable[[Any], None]] = {
@@ -191,7 +195,9 @@ class Requests(ABC):
     def learn_prompt(self, parsed: Parsed, prompt_tokens: int) -> None:
         """Correct the estimate of tokens for each byte of JSON with a prompt whose length is known now."""
         if parsed.prompt_bytes and prompt_tokens:
-            self.tokens_per_byte += 0.05 * (min(prompt_tokens / parsed.prompt_bytes, 1.0) - self.tokens_per_byte)
+            found = min(prompt_tokens / parsed.prompt_bytes, 1.0)
+            self.tokens_per_byte += self._prompt_weight * (found - self.tokens_per_byte)
+            self._prompt_weight = max(self._prompt_weight / (1 + self._prompt_weight), LEAST_PROMPT_WEIGHT)
 
     def first_token(self, exchange: Exchange, now: float) -> None:
         """The first token of a stream, or of its rest, is on its way to the client."""
