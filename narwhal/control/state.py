@@ -301,11 +301,14 @@ class Engine:
         )
 
     def backlog_s(self, t: float) -> float:
-        """Predicted seconds until a prompt sent at `t` would begin, the prompt in service counted by what is left."""
+        """Predicted seconds until a prompt sent at `t` would begin, the prompt in service counted by what is left.
+
+        It is in service since the one before it left, if it was sent before that.
+        """
         if not self.prefills:
             return 0.0
         sent_t, cost_s, _ = next(iter(self.prefills.values()))
-        served = t - sent_t
+        served = t - (sent_t if sent_t > self.last_prefill_t else self.last_prefill_t)
         served = cost_s if served > cost_s else served if served > 0.0 else 0.0
         left_s = self.prefill_backlog_s - served
         return left_s if left_s > 0.0 else 0.0

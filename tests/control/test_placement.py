@@ -61,3 +61,16 @@ def test_an_overflowing_prompt_stays_off_a_decode_engine_that_is_half_full() -> 
     driver.feed(EngineObserved(0.0, "e1", running=5, waiting=0, kv_used_tokens=0))
     driver.arrive(1, 1500)
     assert only(driver.arrive(2, 1000), StartPrefill).engine == "e0"
+
+
+def test_a_prompt_is_in_service_only_since_the_one_before_it_left() -> None:
+    driver = Driver("pd")
+    driver.arrive(1, 100, t=0.0)  # 0.1 s each
+    driver.arrive(2, 100, t=0.0)
+    engine = driver.engine("e0")
+    assert list(engine.prefills) == [1, 2]
+    assert abs(engine.backlog_s(0.05) - 0.15) < 1e-9
+    driver.prefilled(1, t=0.1)
+    assert list(engine.prefills) == [2]
+    assert abs(engine.backlog_s(0.1) - 0.1) < 1e-9
+    assert abs(engine.backlog_s(0.14) - 0.06) < 1e-9
