@@ -87,14 +87,35 @@ class Tail(msgspec.Struct, frozen=True):
     """Its usage is among them, too."""
 
 
-def read_tail(data: bytes) -> Tail:
-    """What the last bytes of a stream say. An event whose beginning is missing is left out."""
+class _Delta(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    text: str | None = None
+    delta: _Delta | None = None
+    token_ids: list[int] | None = None
+    finish_reason: str | None = None
+
+
+class _Event(msgspec.Struct):
+    choices: list[_Choice] | None = None
+
+
+_read_event = msgspec.json.Decoder(_Event).decode
+
+
+def read_tail(data: bytes) -> Tail | None:
+    """What the last bytes of a stream say; None where an event is none. One whose beginning is missing is left out."""
     text, tokens, finished = "", 0, False
-    for match in _EVENT.finditer(data):
-        for choice in _decode(match.group(1)).get("choices") or ():
-            text += (choice["delta"].get("content") if "delta" in choice else choice.get("text")) or ""
-            tokens += len(choice.get("token_ids") or ())
-            finished = finished or choice.get("finish_reason") is not None
+    try:
+        events = [_read_event(match.group(1)) for match in _EVENT.finditer(data)]
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    for choice in [choice for event in events for choice in event.choices or ()]:
+        text += (choice.delta.content if choice.delta is not None else choice.text) or ""
+        tokens += len(choice.token_ids or ())
+        finished = finished or choice.finish_reason is not None
     return Tail(text, tokens, finished, _USAGE in data)
 
 
@@ -183,15 +204,19 @@ class Rest:
         return self._count(event) if _USAGE in event else event
 
     def _count(self, event: bytes) -> bytes:
-        document: dict[str, Any] = _decode(event[6:])
-        usage = document["usage"]
-        usage["prompt_tokens"] = self._prompt_tokens
-        usage["completion_tokens"] += self._kept
-        usage["total_tokens"] = self._prompt_tokens + usage["completion_tokens"]
-        details = usage.get("prompt_tokens_details")
-        if details and details.get("cached_tokens"):
-            details["cached_tokens"] = min(details["cached_tokens"], self._prompt_tokens)
-        return b"data: %s\n\n" % _encode(document)
+        """The event with the usage of the whole answer; as it came where that is none that can be counted."""
+        try:
+            document: dict[str, Any] = _decode(event[6:])
+            usage = document["usage"]
+            usage["prompt_tokens"] = self._prompt_tokens
+            usage["completion_tokens"] += self._kept
+            usage["total_tokens"] = self._prompt_tokens + usage["completion_tokens"]
+            details = usage.get("prompt_tokens_details")
+            if details and details.get("cached_tokens"):
+                details["cached_tokens"] = min(details["cached_tokens"], self._prompt_tokens)
+            return b"data: %s\n\n" % _encode(document)
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+            return event
 
 
 def last_events(opening: Opening, route: str, usage: tuple[int, int] | None) -> bytes:

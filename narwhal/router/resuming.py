@@ -93,7 +93,7 @@ def lacks_no_token(exchange: "Exchange", up: Upstream) -> bool:
         return False
     delivered.broke(tracker)
     opening, tail = delivered.opening, read_tail(delivered.tail)
-    if opening is None or delivered.torn or not tail.finished:
+    if opening is None or delivered.torn or tail is None or not tail.finished:
         return False
     exchange.drop()
     exchange.completion_tokens = len(delivered.ids)
@@ -110,7 +110,8 @@ def resume(requests: "Requests", exchange: "Exchange", engine: str) -> None:
     exchange.drop()
     delivered, before, now = exchange.delivered, exchange.resumed, requests.now()
     opening = delivered.opening if delivered is not None else None
-    if delivered is None or opening is None or delivered.torn:
+    tail = read_tail(delivered.tail) if delivered is not None else None
+    if delivered is None or opening is None or delivered.torn or tail is None:
         requests.later(ResumeFailed(now, exchange.number, "", "its ids are not known"))
         return
     if exchange.relaying:
@@ -122,18 +123,20 @@ def resume(requests: "Requests", exchange: "Exchange", engine: str) -> None:
     if exchange.parsed.route == CHAT and has_media(exchange.parsed.body["messages"]):
         requests.later(ResumeFailed(now, exchange.number, "", "it holds media"))
         return
-    _Question(requests, exchange, engine, delivered).ask()
+    _Question(requests, exchange, engine, delivered, tail).ask()
 
 
 class _Question:
     """Asks an engine for the text of the ids, fewer each time. Owner of the answer."""
 
-    def __init__(self, requests: "Requests", exchange: "Exchange", engine: str, delivered: Delivered) -> None:
+    def __init__(
+        self, requests: "Requests", exchange: "Exchange", engine: str, delivered: Delivered, tail: Tail
+    ) -> None:
         self._requests = requests
         self._exchange = exchange
         self._engine = engine
         self._tokens = delivered.text.split(b",")[:-1]
-        self._tail: Tail = read_tail(delivered.tail)
+        self._tail = tail
         self._dropped = 0
 
     @property

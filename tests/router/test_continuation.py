@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from narwhal.engine.dialect import VllmDialect
 from narwhal.router.chunks import ChunkTracker, dechunk
 from narwhal.router.continuation import (
+    Opening,
     Rest,
     Tail,
     fits,
@@ -109,6 +110,35 @@ def test_the_tail_of_a_stream() -> None:
     assert read_tail(b"".join(framed[:4])) == Tail("aé", 4, finished=True, counted=False)
     assert read_tail(b"".join(framed)) == Tail("aé", 4, finished=True, counted=True)
     assert read_tail(b"".join(framed[1:4])[9:]) == Tail("é", 3, finished=True, counted=False)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b"{1:2}",
+        b'{"choices":7}',
+        b'{"choices":[7]}',
+        b'{"choices":[{"delta":"x"}]}',
+        b'{"choices":[{"text":7}]}',
+        b'{"choices":[{"token_ids":["x"]}]}',
+        b'{"choices":[{"finish_reason":{}}]}',
+        b'{"choices":' + b"[" * 5000 + b"]" * 5000 + b"}",
+    ],
+)
+def test_the_tail_of_a_stream_of_garbage_is_none(event: bytes) -> None:
+    assert read_tail(b"data: %s\n\n" % event) is None
+
+
+@settings(max_examples=300)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+    )
+)
+def test_no_usage_of_an_engine_ends_the_rest_of_a_stream(usage: object) -> None:
+    rest = Rest(Opening(b'"id":"a"', b'"created":1', b'"model":"m"', b"1,2"), 0, 2, 3, chunked=False)
+    event = b'data: {"id":"b","usage":{"completion_tokens":' + json.dumps(usage).encode() + b"}}\n\n"
+    assert rest.feed(b"%x\r\n%s\r\n" % (len(event), event)).startswith(b'data: {"id":"a"')
 
 
 @pytest.mark.parametrize(
