@@ -4,6 +4,8 @@ Each charge has one release, and a request carries what it was charged with, so 
 whatever happens in between (a property test adds them up again).
 """
 
+from bisect import bisect_left, insort
+
 from narwhal.control.link import Link
 from narwhal.control.state import Engine, Phase, Pool, Request
 
@@ -76,6 +78,22 @@ def count_handoff(engine: Engine, request: Request, seconds: float | None) -> No
     if seconds is not None:
         link.timed += 1
         link.seconds += seconds
+
+
+def discharge(engine: Engine) -> None:
+    """Whatever an engine was charged with is gone, such as with the router that sent it."""
+    engine.prefills.clear()
+    engine.prefill_backlog_s, engine.prefill_tokens = 0.0, 0
+    engine.streams = engine.kv_tokens = 0
+    if engine.meter is not None:
+        engine.meter.begin_anew()
+
+
+def abandon(producer: Engine, request: Request, lease_s: float) -> None:
+    """Note a handoff that will not be read; those are forgotten whose lease had ended when it was made."""
+    times, made_t = producer.abandoned_times, request.prefilled_t
+    del times[: bisect_left(times, made_t - lease_s)]
+    insort(times, made_t)
 
 
 def add_tokens(pool: Pool, request: Request, tokens: int, t: float) -> None:

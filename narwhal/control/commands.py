@@ -147,7 +147,7 @@ class EngineChanged(Command, frozen=True, tag=True):
     change: str
     """`joined`, `leaving`, `left`; `suspected` (a look failed), `questioned` (a handoff failed, probes decide),
     `cleared`; `probation` (slow), `recovered`; `ejected`, `refused` (not readmitted), `readmitted`; `alarm` (wrong KV
-    is to be feared); `draining`, `undrained`."""
+    is to be feared); `draining`, `drained` (it can be stopped now), `undrained`; `pinned`, `unpinned`."""
     reason: str
 
 

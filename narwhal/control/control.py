@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from narwhal.control import admission, losses
+from narwhal.control import admission, drains, losses
 from narwhal.control.commands import AnyCommand, EngineChanged
 from narwhal.control.demand import Demand
 from narwhal.control.events import (
@@ -26,7 +26,9 @@ from narwhal.control.events import (
     MoveFailed,
     MoveRequested,
     PairTried,
+    PinSet,
     PrefillFinished,
+    ReadmitRequested,
     RequestArrived,
     RequestCancelled,
     RequestFinished,
@@ -40,6 +42,7 @@ from narwhal.control.events import (
 )
 from narwhal.control.generations import named
 from narwhal.control.health import Health
+from narwhal.control.orders import Orders
 from narwhal.control.roles import RoleController
 from narwhal.control.setbacks import Setbacks
 from narwhal.control.state import Pool, Request, Settings
@@ -60,6 +63,7 @@ class Control:
         self.lifecycle = Setbacks(settings, self.pool, self.demand)
         self.roles = RoleController(settings, self.pool, self.demand)
         health, lifecycle, roles = self.health, self.lifecycle, self.roles
+        orders = Orders(settings, self.pool, roles)
         lifecycle.vindicated = self._vindicated
         self._handlers: dict[type, Callable[[Any], list[AnyCommand]]] = {
             RequestArrived: self._arrived,
@@ -84,7 +88,9 @@ class Control:
             SettingsChanged: self._settings_changed,
             EngineUp: lambda event: self._standing(event.t, health.up(event)),
             EngineDown: lambda event: self._standing(event.t, health.down(event)),
-            DrainSet: lambda event: self._standing(event.t, health.drain(event)),
+            DrainSet: lambda event: self._standing(event.t, orders.drain(event)),
+            ReadmitRequested: lambda event: self._standing(event.t, orders.readmit(event)),
+            PinSet: lambda event: self._after_roles(event.t, orders.pin(event)),
             HoldSet: lambda event: self._after_roles(event.t, roles.set_hold(event.t, event.on, event.reason)),
             LeaseChanged: self._lease_changed,
             MoveRequested: lambda e: self._after_roles(e.t, roles.request_move(e.t, e.engine, e.role)),
@@ -160,6 +166,7 @@ class Control:
 
     def _tick(self, event: Tick) -> list[AnyCommand]:
         departed = self._depart(event.t) if self.health.leaving else []
+        departed = departed + self._drain(event.t)
         due = self.health.tick(event.t)
         departed = departed + self._standing(event.t, due) if due else departed
         return departed + self._after_roles(event.t, self.roles.tick(event.t))
@@ -171,11 +178,23 @@ class Control:
         ]
         return self._standing(t, [command for name in done for command in self.health.left(EngineLeft(t, name))])
 
+    def _drain(self, t: float) -> list[AnyCommand]:
+        """Engines that are drained are drained once nothing needs them; at their time what is left goes elsewhere."""
+        commands: list[AnyCommand] = []
+        for engine in list(drains.under_way(self.pool)):
+            if t >= engine.drain.until_t:
+                commands += self.lifecycle.clear(t, engine.id)
+            commands += drains.settle(self.pool, self.settings, self.health.trials, engine, t)
+        return commands
+
     def _revised(self, event: EngineRevised) -> list[AnyCommand]:
         """A new pin is a request for that role, guarded as the operator's own moves are."""
-        commands = self.health.revised(event)
         engine = self.pool.engines.get(event.engine)
-        if engine is not None and engine.pin not in (None, engine.moving or engine.role):
+        before = engine.file_pin if engine is not None else None
+        commands = self.health.revised(event)
+        if engine is None or engine.file_pin == before:
+            return self._after_roles(event.t, commands)
+        if engine.pin not in (None, engine.moving or engine.role):
             commands = commands + self.roles.request_move(event.t, engine.id, engine.pin)
         return self._after_roles(event.t, commands)
 

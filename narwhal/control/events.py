@@ -152,10 +152,30 @@ class CanaryArmed(Event, frozen=True, tag=True):
 
 
 class DrainSet(Event, frozen=True, tag=True):
-    """The operator drains an engine, or ends its drain."""
+    """The operator drains engines, or ends their drains: all of them, or none."""
+
+    engines: tuple[str, ...]
+    on: bool
+    until_t: float = -1.0
+    """When what they still have is served elsewhere or ended; -1: it may take as long as it needs."""
+    stays: bool = False
+    """Whether the drain outlives the process; otherwise it ends with the readmission of the next one."""
+
+
+class ReadmitRequested(Event, frozen=True, tag=True):
+    """The operator wants engines back: drains end, and those that are out are tried at their next healthy look."""
+
+    engines: tuple[str, ...]
+
+
+class PinSet(Event, frozen=True, tag=True):
+    """The operator binds an engine to a role, or frees it (None). The fleet file's word counts again once it changes.
+
+    An engine of the other role is moved, guarded like the controller's own moves; held, the pin stays as it was.
+    """
 
     engine: str
-    on: bool
+    pin: Role | None
 
 
 class RequestArrived(Event, frozen=True, tag=True):
@@ -318,6 +338,8 @@ AnyEvent = (
     | PairTried
     | CanaryArmed
     | DrainSet
+    | ReadmitRequested
+    | PinSet
     | RequestArrived
     | PrefillFinished
     | FirstToken

@@ -6,6 +6,7 @@ FAILURES = {
     "overload": "every engine that was tried is busy; the request may be sent again later",
     "stream": "the engine that served this request failed; the request may be sent again",
     "status": "engines fail on this request; sending it again will hardly help",
+    "drained": "the engine that served this request is being stopped; the request may be sent again",
     "handoff": "the prompt's KV could not be handed over; the request may be sent again",
 }
 """What a client is told, by cause of the last failure. It names no engine: clients learn nothing about the fleet."""

@@ -7,6 +7,7 @@ again. Whatever fails is tried anew from the beginning; nothing is restarted for
 from dataclasses import dataclass
 from typing import Literal
 
+from narwhal.control import drains
 from narwhal.control.commands import AnyCommand, CheckEngine, EngineChanged, ProbeEngine
 from narwhal.control.events import EngineChecked, Outcome
 from narwhal.control.links import Links
@@ -54,7 +55,9 @@ class Generations:
     def started(self, t: float, engine: Engine) -> list[AnyCommand]:
         """Another process answers: it has no work until it is readmitted, and what was seen of the former is void."""
         window_s = self.settings.recovery.restarts.window_s
-        engine.vitals.starts_t = [at for at in engine.vitals.starts_t if t - at < window_s] + [t]
+        asked_for = engine.drain.done  # it was stopped on purpose
+        starts = [at for at in engine.vitals.starts_t if t - at < window_s]
+        engine.vitals.starts_t = starts if asked_for else [*starts, t]
         engine.vitals.healthy = 0
         engine.vitals.begin_anew()
         forgive(engine)
@@ -154,7 +157,7 @@ class Generations:
         said = f"healthy, completes prompts{f', hands KV over both ways with {way.peer}' if way.peer else ''}"
         commands: list[AnyCommand] = [changed(engine, t, "readmitted", "; ".join(filter(None, (said, way.note))))]
         engine.vitals.reason = ""
-        return commands
+        return commands + drains.renewed(engine, t)
 
     def _refuse(self, t: float, engine: Engine, reason: str) -> list[AnyCommand]:
         self.lost(engine.id)

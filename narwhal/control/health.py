@@ -1,4 +1,4 @@
-"""Which engines may have work: joins, looks, evidence, ejection, readmission, drains.
+"""Which engines may have work: joins, looks, evidence, ejection, readmission.
 
 The rules stand in files of their own: `strikes` (evidence and its decay), `suspicion` (whose fault it is),
 `generations` (lives, readmission), `links` and `canaries` (pairs), `drift` (pace). Here they meet.
@@ -8,7 +8,6 @@ from narwhal.control.canaries import Canaries
 from narwhal.control.commands import AnyCommand, CheckEngine, EngineChanged, ProbeEngine
 from narwhal.control.drift import Drift
 from narwhal.control.events import (
-    DrainSet,
     EngineDown,
     EngineJoined,
     EngineLeft,
@@ -55,7 +54,7 @@ class Health:
         if event.engine in self.pool.engines:
             return []
         engine = Engine(event.engine, event.pin or event.role, event.curves)
-        engine.pin = event.pin
+        engine.pin = engine.file_pin = event.pin
         engine.fingerprint = event.fingerprint
         engine.device = event.device
         self.pool.measure(engine, event.curves, measured=event.measured)
@@ -78,7 +77,9 @@ class Health:
         engine = self.pool.engines.get(event.engine)
         if engine is None:
             return []
-        engine.pin, engine.device = event.pin, event.device
+        engine.device = event.device
+        if event.pin != engine.file_pin:  # otherwise what the operator said since then counts
+            engine.pin = engine.file_pin = event.pin
         known = engine.curves if engine.meter is None else engine.meter.learned.prior
         if (known, engine.measured) != (event.curves, event.measured):
             engine.prefill_scale = 1.0
@@ -92,14 +93,6 @@ class Health:
             return []
         engine.leaves_t = self.leaving[engine.id] = event.until_t
         return [changed(engine, event.t, "leaving", "taken out of the fleet; its requests may finish")]
-
-    def drain(self, event: DrainSet) -> list[AnyCommand]:
-        """The operator drains an engine or ends its drain."""
-        engine = self.pool.engines.get(event.engine)
-        if engine is None or engine.draining == event.on:
-            return []
-        engine.draining = event.on
-        return [changed(engine, event.t, "draining" if event.on else "undrained", "by the operator")]
 
     # Looks
 

@@ -104,6 +104,7 @@ class Lifecycle:
 
     def _enqueue(self, request: Request, t: float, *, front: bool = False) -> list[AnyCommand]:
         if request.phase is Phase.SEAT:
+            self._abandon(request)
             self.pool.seats.remove(request)
         request.phase = Phase.QUEUED
         charges.enqueue(self.pool, request, front=front)
@@ -271,6 +272,7 @@ class Lifecycle:
             engine = pool.engines.get(request.decode_engine)
             if not request.first_token and request.phase is Phase.DECODE and engine is not None:
                 charges.count_handoff(engine, request, None)  # it came in one piece
+                request.first_token = True
             learn_intervals(self.pool, request, event.t, event.completion_tokens)
             charges.correct_tokens(request, event.completion_tokens)
             request.share.account.learn(event.completion_tokens, event.t - request.arrived_t)
@@ -296,7 +298,14 @@ class Lifecycle:
             share = engine.share(request.kv_tokens, self.settings.slo.tpot_s)
             self.demand.left_decode(t, share, request.entered_t, request.occupancy)
 
+    def _abandon(self, request: Request) -> None:
+        """Nobody will read a request's handoff any more: its producer keeps the blocks until its lease ends."""
+        producer = self.pool.engines.get(request.prefill_engine)
+        if producer is not None and request.reads_handoff:
+            charges.abandon(producer, request, self.settings.kv_lease_s)
+
     def _end(self, request: Request) -> None:
+        self._abandon(request)
         if request.phase is Phase.QUEUED:
             charges.dequeue(self.pool, request, served=False)
         elif request.phase is Phase.HELD:

@@ -1,5 +1,6 @@
 """Which requests an engine that fails takes along. Engines fail rarely: only here are all looked through."""
 
+from narwhal.control import drains
 from narwhal.control.events import DeadlinePassed, Leg, LegFailed
 from narwhal.control.standing import last_of_role
 from narwhal.control.state import Phase, Pool, Request, Settings
@@ -53,6 +54,15 @@ def stalled(pool: Pool, settings: Settings, engine: str) -> list[Request]:
             or (request.phase is Phase.SEAT and request.prefill_engine == engine)
             or (_reads_from(request, engine) and request.entered_t >= silent.vitals.seen_t)
         )
+    ]
+
+
+def left_on(pool: Pool, settings: Settings, engine: str, t: float) -> list[Request]:
+    """What an engine still has: requests on it, and those for which its KV may still be read."""
+    return [
+        request
+        for request in pool.requests.values()
+        if request.serving == engine or drains.may_read(request, engine, t, settings.kv_lease_s)
     ]
 
 

@@ -208,13 +208,19 @@ class RoleController:
     def set_hold(self, t: float, on: bool, reason: str) -> list[AnyCommand]:
         """Freeze role moves, or let them go on; answers with a decision that says so."""
         if self._pool.frozen:
-            asked = [guards.lease(self._pool)]
-            text = _held("hold role moves" if on else "let role moves go on", asked)
-            return self._conclude(self._demand.now(t), "operator", "held", text, asked=asked)
+            return self.refuse(t, "hold role moves" if on else "let role moves go on", [guards.lease(self._pool)])
         self._pool.hold = on
         self._pool.hold_reason = reason if on else ""
         text = f"role moves are held: {reason}" if on else "role moves go on"
         return self._conclude(self._demand.now(t), "operator", "stay", text, asked=[guards.hold(self._pool)])
+
+    def refuse(self, t: float, what: str, asked: list[Guard]) -> list[AnyCommand]:
+        """The answer to an order that guards held: nothing was changed."""
+        return self._conclude(self._demand.now(t), "operator", "held", _held(what, asked), asked=asked)
+
+    def record(self, t: float, what: str) -> list[AnyCommand]:
+        """The answer to an order that was carried out, and moved nothing."""
+        return self._conclude(self._demand.now(t), "operator", "stay", what)
 
     # What becomes of a move
 

@@ -41,6 +41,25 @@ class Setbacks(Lifecycle):
                 commands += self._failed(request, t, engine, cause, visible=False)
         return commands
 
+    def clear(self, t: float, engine: str) -> list[AnyCommand]:
+        """An engine that is drained has had its time: have what it still has served elsewhere, or end it.
+
+        Nothing failed, so neither retries nor engines are used up by it.
+        """
+        commands: list[AnyCommand] = []
+        for request in losses.left_on(self.pool, self.settings, engine, t):
+            if request.id not in self.pool.requests:
+                continue
+            if request.first_token:
+                commands += self._resume(request, t, FAILURES["drained"])
+                continue
+            if request.phase is not Phase.SEAT:
+                self._abandon(request)
+                charges.drop_prefill(self.pool, request)
+                charges.release_decode(self.pool, request)
+            commands += self._enqueue(request, t, front=True)
+        return commands + self.fill_seats(t) if commands else []
+
     def _failed(
         self, request: Request, t: float, engine: str, cause: FailureCause, *, visible: bool
     ) -> list[AnyCommand]:
@@ -62,6 +81,7 @@ class Setbacks(Lifecycle):
         if not self.pool.retries.spend(serving.retry_budget):
             return self._give_up(request, t, FAILURES[cause])
         request.attempts += 1
+        self._abandon(request)
         if request.decode_engine == engine:
             request.avoided = request.prefill_engine
         charges.drop_prefill(self.pool, request)

@@ -55,12 +55,12 @@ from narwhal.control.state import Engine, Pool, Request, Settings
 from narwhal.control.suspicion import Case, Suspicion
 from narwhal.control.tenants import Account, Accounts, Share
 from narwhal.control.trials import Trial, Trials
-from narwhal.control.vitals import Vitals
+from narwhal.control.vitals import Drain, Vitals
 
 STATE: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Canaries, Case, Drift, Generations, Link, Links, Readmission, Suspicion, Trial, Trials, Vitals),
+        *(Canaries, Case, Drain, Drift, Generations, Link, Links, Readmission, Suspicion, Trial, Trials, Vitals),
         *(Account, Accounts, Demand, Departure, Engine, Estimate, Evidence, FairQueue, Flow, Health, History, Learned),
         *(Budget, Line, Meter, Pool, PriorityClass, Projection, Reactive, RoleController, Setbacks, Settled, Share),
         Timer,

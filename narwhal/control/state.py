@@ -20,7 +20,7 @@ from narwhal.control.link import Link
 from narwhal.control.meter import Meter
 from narwhal.control.queue import FairQueue
 from narwhal.control.tenants import Accounts, Share
-from narwhal.control.vitals import Vitals
+from narwhal.control.vitals import Drain, Vitals
 from narwhal.fleet.model import Controller, Fleet, Recovery, Serving, Slo, TenantLimits
 
 
@@ -179,10 +179,11 @@ class Engine:
     """An engine: its role and standing, and sums of what it is charged with."""
 
     __slots__ = (
-        "admitted", "curves", "device", "draining", "ejected", "fingerprint", "foreign_kv_tokens", "foreign_streams",
-        "generation", "heard_t", "id", "kv_tokens", "last_prefill_t", "leaves_t", "links", "measured", "meter",
-        "moving", "pin", "prefill_backlog_s", "prefill_scale", "prefill_tokens", "prefills", "probation", "questions",
-        "role", "role_since_t", "streams", "suspected", "told_id", "vitals",
+        "abandoned_times", "admitted", "curves", "device", "drain", "draining", "ejected",
+        "file_pin", "fingerprint", "foreign_kv_tokens", "foreign_streams", "generation", "heard_t", "id",
+        "kv_tokens", "last_prefill_t", "leaves_t", "links", "measured", "meter", "moving", "pin", "prefill_backlog_s",
+        "prefill_scale", "prefill_tokens", "prefills", "probation", "questions", "role", "role_since_t", "streams",
+        "suspected", "told_id", "vitals",
     )  # fmt: skip
 
     def __init__(self, id: str, role: Role, curves: Curves) -> None:
@@ -190,6 +191,9 @@ class Engine:
         self.role: Role = role
         self.role_since_t = float("-inf")
         self.pin: Role | None = None
+        """The role that it is bound to: the fleet file's word, or the operator's since then."""
+        self.file_pin: Role | None = None
+        """What the fleet file says."""
         self.curves = curves
         self.measured = False
         self.meter: Meter | None = None
@@ -201,6 +205,11 @@ class Engine:
         """Whether its present generation may have work."""
         self.ejected = False
         self.draining = False
+        """Whether the operator has it drained: it gets nothing new."""
+        self.drain = Drain()
+        """How far that is."""
+        self.abandoned_times: list[float] = []
+        """When handoffs of it were made that nobody will read any more, in order; their blocks are kept for a lease."""
         self.leaves_t: float | None = None
         """When it is gone at the latest, after it was taken out of the fleet file; None: it stays."""
         self.suspected = False
@@ -279,14 +288,6 @@ class Engine:
         """
         self.foreign_streams = max(requests - self.streams - len(self.prefills), 0)
         self.foreign_kv_tokens = max(kv_tokens - self.kv_tokens - self.prefill_tokens, 0)
-
-    def discharge(self) -> None:
-        """Whatever it was charged with is gone, such as with the router that sent it."""
-        self.prefills.clear()
-        self.prefill_backlog_s, self.prefill_tokens = 0.0, 0
-        self.streams = self.kv_tokens = 0
-        if self.meter is not None:
-            self.meter.begin_anew()
 
     def occupancy(self, tpot_s: float) -> float:
         """How full it is as a decode engine (1: full), by its tightest limit."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from narwhal.control import charges
 from narwhal.control.control import Control
 from narwhal.control.events import Role
 from narwhal.control.queue import FairQueue
@@ -23,6 +24,10 @@ class RoleEntry(msgspec.Struct, frozen=True):
     pin: Role | None
     generation: str
     """The life that may have work; empty: none may."""
+    drains: bool = False
+    """Whether the operator has it drained."""
+    drain_life: str = ""
+    """The life with which its drain ends; empty: the operator ends it."""
 
 
 class RoleMap(msgspec.Struct, frozen=True):
@@ -40,7 +45,7 @@ def role_map(pool: Pool, moves: Mapping[str, Role] | None = None) -> RoleMap:
     """The map of a pool as it will be once these moves are done."""
     moves = moves or {}
     entries = {
-        name: RoleEntry(moves.get(name, engine.role), engine.pin, _life(engine))
+        name: RoleEntry(moves.get(name, engine.role), engine.pin, _life(engine), engine.draining, engine.drain.life)
         for name, engine in sorted(pool.engines.items())
     }
     return RoleMap(pool.epoch, pool.hold, pool.hold_reason, entries)
@@ -57,6 +62,9 @@ def follow_map(control: Control, found: RoleMap) -> None:
         if engine is None:
             continue
         engine.role, engine.pin = entry.role, entry.pin
+        if engine.draining is not entry.drains:
+            engine.drain.done, engine.drain.until_t = False, float("inf")
+        engine.draining, engine.drain.life = entry.drains, entry.drain_life
         if entry.generation:  # the next look tells whether it is still that life
             engine.generation = engine.vitals.admitted = entry.generation
             engine.admitted = True
@@ -65,15 +73,19 @@ def follow_map(control: Control, found: RoleMap) -> None:
     pool.refresh()
 
 
-def succeed(settings: Settings, state: dict[str, Any], shift_s: float) -> Control:
+def succeed(settings: Settings, state: dict[str, Any], shift_s: float, *, t: float | None = None) -> Control:
     """A control that knows what another router knew, but for its requests.
 
-    `state`: of a `Cut` without residents. `shift_s`: this clock less the other's. Raises `SnapshotError`.
+    `state`: of a `Cut` without residents. `shift_s`: this clock less the other's. `t`: the time by this clock, until
+    which any engine may have made handoffs that nobody comes for; None: none has. Raises `SnapshotError`.
     """
     control = restore(settings, state, shift_s=shift_s)
     pool = control.pool
     for engine in pool.engines.values():
-        engine.discharge()
+        charges.discharge(engine)
+        engine.drain.done = False
+        if t is not None:
+            engine.abandoned_times = [t]
     for account in pool.accounts:
         account.open = account.waiting = 0
     pool.accounts.configure(settings.tenants)

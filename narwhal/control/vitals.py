@@ -1,6 +1,20 @@
-"""What health remembers of one engine: looks, strikes, drift, restarts, and why it stands as it does."""
+"""What is remembered of one engine: its drain, looks, strikes, drift, restarts, and why it stands as it does."""
 
 SILENT = float("-inf")
+
+
+class Drain:
+    """How far an engine is drained; part of an `Engine`, and of use while that is `draining`."""
+
+    __slots__ = ("done", "life", "until_t")
+
+    def __init__(self) -> None:
+        self.done = False
+        """Whether nothing runs on it any more, nor on KV that it holds: it can be stopped."""
+        self.until_t = float("inf")
+        """When what it still has then is served elsewhere, or ended."""
+        self.life = ""
+        """The generation with which the drain ends; empty: the operator ends it."""
 
 
 class Vitals:

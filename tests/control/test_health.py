@@ -2,7 +2,6 @@
 
 from narwhal.control.commands import EngineChanged, ProbeEngine, Refuse, StartPrefill
 from narwhal.control.events import (
-    DrainSet,
     EngineDown,
     EngineJoined,
     EngineObserved,
@@ -69,15 +68,6 @@ def test_a_failed_connection_asks_for_a_look() -> None:
     driver = Driver("ppd")
     engine = only(driver.arrive(1), StartPrefill).engine
     assert only(driver.feed(LegFailed(0.1, 1, "prefill", engine, "connection")), ProbeEngine).engine == engine
-
-
-def test_a_drained_engine_gets_nothing_new() -> None:
-    driver = Driver("pd")
-    only(driver.feed(DrainSet(0.1, "e0", True)), EngineChanged)
-    assert not driver.engine("e0").live
-    assert driver.feed(DrainSet(0.2, "e0", True)) == []
-    driver.feed(DrainSet(0.3, "e0", False))
-    assert only(driver.arrive(1), StartPrefill).engine == "e0"
 
 
 def test_foreign_load_is_the_excess_at_the_look() -> None:

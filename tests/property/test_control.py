@@ -35,7 +35,9 @@ from narwhal.control.events import (
     FirstToken,
     LegFailed,
     PairTried,
+    PinSet,
     PrefillFinished,
+    ReadmitRequested,
     RequestArrived,
     RequestCancelled,
     RequestFinished,
@@ -130,7 +132,7 @@ class World:
             self.generations[name] += self.random.random() < 0.1
             return EngineUp(t, name, f"life-{self.generations[name]}")
         if kind < 0.52:
-            return DrainSet(t, name, self.random.random() < 0.4)
+            return self._order(t, name)
         if kind < 0.54:
             load = self.random.randint(0, 9), self.random.randint(0, 3), self.random.randint(0, 9999)
             pace = self.random.randint(0, 99), self.random.randint(0, 20), self.random.choice([0.01, 0.02, 0.09])
@@ -139,6 +141,15 @@ class World:
             return self._reload(name, t)
         number = self.pick(list(self.running))
         return self._progress(number, self.running[number], t)
+
+    def _order(self, t: float, name: str) -> AnyEvent:
+        """What an operator may ask for."""
+        chance = self.random.random()
+        engines = tuple(dict.fromkeys((name, self.pick(self.names))))
+        if chance < 0.6:
+            until_t = self.pick([-1.0, t, t + self.random.expovariate(0.5)])
+            return DrainSet(t, engines, self.random.random() < 0.5, until_t, self.pick([True, False]))
+        return PinSet(t, name, self.pick([None, "prefill", "decode"])) if chance < 0.7 else ReadmitRequested(t, engines)
 
     def _probed(self, t: float, probe: TryPair | CheckEngine) -> AnyEvent:
         """What a probe comes to."""

@@ -236,7 +236,7 @@ class Leadership:
         if known is None:
             return
         try:
-            control = succeed(shell.settings, state_of(known.pieces), known.shift_s)
+            control = succeed(shell.settings, state_of(known.pieces), known.shift_s, t=shell.now())
         except (SnapshotError, KeyError, msgspec.DecodeError) as error:
             log.error("what the other router knew cannot be read, it is learned again: %s", error)
             return
