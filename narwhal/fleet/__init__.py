@@ -1,6 +1,6 @@
 """What the operator declares: load, check, expand and migrate the fleet file; find profiles."""
 
-from narwhal.fleet.check import Checked, check_file, check_section, check_text, fleet_files
+from narwhal.fleet.check import Checked, check_file, check_section, check_source, check_text, fleet_files
 from narwhal.fleet.expand import expand
 from narwhal.fleet.expanded import EngineSpec, Expanded, RouterSpec
 from narwhal.fleet.finding import Finding, FleetError, SourceError
@@ -17,6 +17,7 @@ __all__ = [
     "Source",
     "check_file",
     "check_section",
+    "check_source",
     "check_text",
     "fleet_files",
     "migrate_source",

@@ -1,4 +1,4 @@
-"""Where a router keeps its state on a host, and where its Unix socket for operators is."""
+"""Where Narwhal is installed on a host, where a router keeps its state, and where its Unix socket for operators is."""
 
 import contextlib
 import os
@@ -7,6 +7,9 @@ from pathlib import Path
 
 from narwhal.fleet.expanded import Expanded
 
+NARWHAL_HOME = "/opt/narwhal"
+"""Where gate B installs: a folder for each revision, and `current`, the one that runs."""
+DEPLOYED_PYTHON = f"{NARWHAL_HOME}/current/bin/python"
 _SYSTEM_STATE = Path("/var/lib/narwhal")
 _UNIX_PATH_BYTES = 107
 

@@ -103,7 +103,7 @@ _FIELDS = {
         engines.api_key.env engines.api_key.file engines.tls.ca engines.tls.server_name
     """,
     Effect.UNREAD: """
-        apiVersion kind metadata.revision metadata.labels{} model.digest
+        apiVersion kind metadata.revision metadata.python metadata.labels{} model.digest
         hosts[].ssh.user hosts[].ssh.port hosts[].ssh.host_key hosts[].fabric.interface hosts[].gpu_memory_gib
     """,
 }

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from narwhal.documents import Model
 from narwhal.fleet.model.values import Digest, Name, Port, PositiveSeconds, Text
@@ -15,6 +15,9 @@ class Metadata(Model):
     """Name of the fleet: lower case letters, digits and hyphens."""
     revision: str | None = None
     """The approved application revision: the digest of the bundle that `narwhal package` made."""
+    python: Annotated[str, StringConstraints(pattern=r"^3\.1[1-9]$")] | None = Field(default=None, examples=["3.11"])
+    """Python of the hosts that Narwhal is packaged for and installed with, 3.11 or newer; default: their `python3`, and
+    packaged for the version that `narwhal package` runs with."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Free labels; they stand on every metric."""
 
