@@ -13,7 +13,6 @@ from narwhal.engine.record import EngineLaunch
 from narwhal.engine.render import render_launch
 from narwhal.fleet import Expanded, expand
 from narwhal.fleet.model import Fleet, Host
-from narwhal.fleet.places import DEPLOYED_PYTHON
 
 _ANSIBLE_CFG = """\
 [defaults]
@@ -87,7 +86,7 @@ def static_files() -> dict[str, bytes]:
 
 def launch_records(expanded: Expanded) -> dict[str, EngineLaunch]:
     """The launch record of each engine that Narwhal starts, by the engine's id."""
-    return {engine.id: render_launch(expanded, engine, DEPLOYED_PYTHON) for engine in launched(expanded)}
+    return {engine.id: render_launch(expanded, engine, deployed=True) for engine in launched(expanded)}
 
 
 def known_hosts(fleet: Fleet, confirmed: Mapping[str, str]) -> str:

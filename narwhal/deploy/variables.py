@@ -56,7 +56,6 @@ def group_vars(expanded: Expanded) -> Data:
             "backend": lease.backend,
             "endpoints": list(lease.endpoints) if isinstance(lease, EtcdLease) else [],
         },
-        "narwhal_evidence_dir": "{{ playbook_dir }}/evidence",
     }
 
 

@@ -5,22 +5,22 @@ from pathlib import Path
 
 from narwhal.fleet import EngineSpec, Expanded
 from narwhal.fleet.model import SimulatedRuntime
-from narwhal.fleet.places import DEPLOYED_PYTHON, NARWHAL_HOME
+from narwhal.fleet.places import DEPLOYED, NARWHAL_HOME
 
 
-def engine_python(expanded: Expanded, host: str) -> str:
-    """The Python that runs a simulated engine: a deployed host's own, which gate B installs; else this one.
+def narwhal_command(expanded: Expanded, host: str) -> list[str]:
+    """How `narwhal` is called on a host: by what gate B installed there, or with this Python.
 
     A host is deployed when it is reached over SSH, or when this process runs from what was installed there: whoever
     renders a launch, on the operator's machine or on the host, renders the same.
     """
     remote = any(one.name == host and one.ssh is not None for one in expanded.fleet.hosts)
     installed = Path(sys.prefix).is_relative_to(NARWHAL_HOME)
-    return DEPLOYED_PYTHON if remote or installed else sys.executable
+    return [DEPLOYED] if remote or installed else [sys.executable, "-m", "narwhal"]
 
 
-def simulated_argv(expanded: Expanded, engine: EngineSpec, python: str | None = None) -> list[str]:
-    """The command that starts `engine` as a simulated engine, with `python` or the one of `engine_python`.
+def simulated_argv(expanded: Expanded, engine: EngineSpec, *, deployed: bool = False) -> list[str]:
+    """The command that starts `engine` as a simulated engine, here or, with `deployed`, as gate B installs it.
 
     Raises `ValueError` when its runtime is another.
     """
@@ -41,7 +41,7 @@ def simulated_argv(expanded: Expanded, engine: EngineSpec, python: str | None = 
         "kv-lease-s": engines.kv_lease_s,
     }
     options |= dict(engine.args)
-    argv = [python or engine_python(expanded, engine.host), "-m", "narwhal", "engine", "simulate"]
+    argv = [*([DEPLOYED] if deployed else narwhal_command(expanded, engine.host)), "engine", "simulate"]
     for name, value in options.items():
         argv += [f"--{name}"] if value is True else [] if value is False else [f"--{name}", str(value)]
     return argv

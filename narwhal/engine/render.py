@@ -11,8 +11,8 @@ from narwhal.fleet.model import ContainerRuntime, Secret, SimulatedRuntime, Venv
 _PINNED = re.compile(r"^\s*([A-Za-z0-9._-]+)\s*(?:\[[^\]]*\])?\s*(?:==\s*([^\s,;*]+))?\s*$")
 
 
-def render_launch(expanded: Expanded, engine: EngineSpec, python: str | None = None) -> EngineLaunch:
-    """The launch record of an engine. A simulated one runs with `python`, or with that of `engine_python`.
+def render_launch(expanded: Expanded, engine: EngineSpec, *, deployed: bool = False) -> EngineLaunch:
+    """The launch record of an engine. A simulated one runs by `narwhal_command`; with `deployed`, as gate B installs it.
 
     Raises `ValueError` for an engine that something else starts: one with a `url` of its own.
     """
@@ -36,7 +36,7 @@ def render_launch(expanded: Expanded, engine: EngineSpec, python: str | None = N
         "model": LaunchModel(name=fleet.model.name, path=fleet.model.path, digest=fleet.model.digest),
     }
     if isinstance(runtime, SimulatedRuntime):
-        argv = simulated_argv(expanded, engine, python)
+        argv = simulated_argv(expanded, engine, deployed=deployed)
         return EngineLaunch.model_validate(common | {"program": "simulated", "device": "none", "argv": argv})
     return EngineLaunch.model_validate(common | _vllm(expanded, engine, runtime))
 

@@ -9,7 +9,8 @@ from narwhal.fleet.expanded import Expanded
 
 NARWHAL_HOME = "/opt/narwhal"
 """Where gate B installs: a folder for each revision, and `current`, the one that runs."""
-DEPLOYED_PYTHON = f"{NARWHAL_HOME}/current/bin/python"
+DEPLOYED = f"{NARWHAL_HOME}/current/bin/narwhal"
+"""The program there. It names the Python of its own revision, so what runs never imports from the next one."""
 _SYSTEM_STATE = Path("/var/lib/narwhal")
 _UNIX_PATH_BYTES = 107
 
