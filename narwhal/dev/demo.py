@@ -7,7 +7,7 @@ same moments. They share this machine's cores, so what one of them loses to the 
 import asyncio
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import uvloop
 
 from narwhal.control.curves import Curves
 from narwhal.dev.instance import Instance
+from narwhal.dev.interrupts import SIGNALS, cleaned_up, ends_like_ctrl_c, undisturbed
 from narwhal.dev.lifecycle import Say, Up, up
 from narwhal.dev.process import stop_recorded
 from narwhal.dev.report import DemoMove, DemoReport, report
@@ -29,7 +30,6 @@ from narwhal.measure import Load, Phase, Target, poisson, recent_attainment
 RECENT_S = 10.0
 _SAMPLE_S = 0.5
 _STOP_DEADLINE_S = 5.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def run_demo(
     """
     prefill = engines // 2
     phases = turning_phases(Curves.from_profile(load_profile("demo")), engines, seconds)
-    with _ends_like_ctrl_c(), _cleaned_up() as stack:
+    with ends_like_ctrl_c(), cleaned_up() as stack:
         folder = stack.enter_context(workplace())
         moving, static = (
             stack.enter_context(_fleet(folder, FleetPlan(name, engines, prefill, controller=moves), say))
@@ -102,41 +102,6 @@ def run_demo(
 
 
 @contextmanager
-def _ends_like_ctrl_c() -> Iterator[None]:
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _cleaned_up() -> Iterator[ExitStack]:
-    """A stack that is closed whatever happens, undisturbed by further signals."""
-    stack = ExitStack()
-    try:
-        yield stack
-    finally:
-        with _undisturbed():
-            stack.close()
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ignore Ctrl-C, SIGTERM and SIGHUP: cleaning up has its own deadlines."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
 def _fleet(folder: Path, plan: FleetPlan, say: Say) -> Iterator[tuple[Expanded, Up]]:
     """A running fleet in `folder`; stopped at the end."""
     instance = Instance(folder / plan.name)
@@ -147,7 +112,7 @@ def _fleet(folder: Path, plan: FleetPlan, say: Say) -> Iterator[tuple[Expanded, 
         started = up(instance, lambda line: None, die_with_parent=True)
         yield instance.expanded(), started
     finally:
-        with _undisturbed():
+        with undisturbed():
             stop_recorded(instance.run, deadline_s=_STOP_DEADLINE_S)
             for handle in started.handles if started else ():
                 handle.wait()
@@ -170,8 +135,8 @@ async def _play(runs: Sequence[_Run], phases: Sequence[Phase], show: Callable[[V
         interrupted = True
         task.cancel()
 
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    for number in _SIGNALS:
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in SIGNALS:
         loop.add_signal_handler(number, interrupt)
     try:
         async with asyncio.TaskGroup() as group:

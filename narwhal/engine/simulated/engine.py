@@ -223,7 +223,7 @@ class SimulatedEngine:
             self._fetch_failed(sequence)
             return
         now = self._loop.time()
-        if self.faults.strike(now, "corrupt_kv", side="consumer"):
+        if self.faults.strike(now, "corrupt_kv", side="consumer", engine=source.engine_id):
             contents = [bytes(CONTENT_BYTES)] * len(contents)
         if blocks:
             self._count_transfer(len(blocks), now - started_t)

@@ -8,9 +8,10 @@
 | refuse | generation requests get 503, as when the queue is full | |
 | status | generation requests get the status `code` | code, leg: 1, 2 or absent for both |
 | cut_stream | the connection of a stream breaks after `after_tokens` tokens | after_tokens |
-| corrupt_kv | KV that it sends (producer) or receives (consumer) is corrupt | side: producer, consumer |
+| corrupt_kv | KV that it sends (producer) or receives (consumer) is corrupt | side: producer, consumer; engine |
 | drop_peer | connections with the peer `engine` break, and new ones fail; absent for all | engine |
 
+With side consumer, `engine` of corrupt_kv is the producer whose KV is spoiled; absent for all.
 `count` limits how often a fault strikes, `duration_s` how long it lasts; without them it lasts until it is removed.
 """
 
