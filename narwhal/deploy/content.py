@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from narwhal.deploy.fleetfile import with_addresses
 from narwhal.deploy.plainyaml import yaml_text
@@ -47,9 +46,7 @@ class Wanted:
 
     fleet: Fleet
     text: str
-    """The fleet file as the operator wrote it."""
-    folder: Path = Path()
-    """The fleet file's folder."""
+    """The fleet file, as the operator wrote it but for a revision that is frozen."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """Fabric addresses that gate A found, by host."""
     host_keys: Mapping[str, str] = field(default_factory=dict)

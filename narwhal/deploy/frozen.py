@@ -19,6 +19,8 @@ class FrozenInputs(Document):
     """These are frozen inputs."""
     fleet: Text
     """Name of the fleet."""
+    revision: Digest | None = None
+    """Digest of the bundle, where the fleet file approves none."""
     host_keys: dict[str, str] = Field(default_factory=dict)
     """Host keys that the operator confirmed, by host; a key in the fleet file goes before it."""
     addresses: dict[str, str] = Field(default_factory=dict)

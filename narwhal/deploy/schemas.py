@@ -3,12 +3,17 @@
 import sys
 from collections.abc import Sequence
 
+from narwhal.deploy.bundle import Bundle
 from narwhal.deploy.frozen import FrozenInputs
 from narwhal.deploy.manifest import RenderManifest
 from narwhal.documents import Document
 from narwhal.documents.generate import render_schema, write_schemas
 
-MODELS: dict[str, type[Document]] = {"render-manifest": RenderManifest, "frozen-inputs": FrozenInputs}
+MODELS: dict[str, type[Document]] = {
+    "bundle": Bundle,
+    "frozen-inputs": FrozenInputs,
+    "render-manifest": RenderManifest,
+}
 """The documents whose schema is generated here."""
 
 

@@ -12,7 +12,7 @@ _PINNED = re.compile(r"^\s*([A-Za-z0-9._-]+)\s*(?:\[[^\]]*\])?\s*(?:==\s*([^\s,;
 
 
 def render_launch(expanded: Expanded, engine: EngineSpec, *, deployed: bool = False) -> EngineLaunch:
-    """The launch record of an engine. A simulated one runs by `narwhal_command`; with `deployed`, as gate B installs it.
+    """The launch record of an engine. A simulated one runs by `narwhal_command`, or as gate B installs it.
 
     Raises `ValueError` for an engine that something else starts: one with a `url` of its own.
     """

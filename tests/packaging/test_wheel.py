@@ -65,3 +65,32 @@ def test_the_demo_runs(installed: Path) -> None:
     data = result["data"]
     assert data["offered"] > 0
     assert data["failed"] == 0
+
+
+def test_an_installed_narwhal_packages_itself_as_the_checkout_does(installed: Path, tmp_path: Path) -> None:
+    code = "import sys, pathlib; from narwhal.deploy.ownwheel import own_wheel; own_wheel(pathlib.Path(sys.argv[1]))"
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    done = run(installed, "python", "-c", code, str(there))
+    assert done.returncode == 0, done.stderr
+    subprocess.run([sys.executable, "-c", code, here], check=True, cwd=ROOT)
+    (one,), (two,) = there.iterdir(), here.iterdir()
+    assert one.name == two.name
+    assert one.read_bytes() == two.read_bytes()
+    changed = Path(run(installed, "python", "-c", "import narwhal; print(narwhal.__file__)").stdout.strip())
+    before = changed.read_bytes()
+    try:
+        changed.write_bytes(before + b"\n")
+        assert "was changed after it was installed" in run(installed, "python", "-c", code, str(there)).stderr
+    finally:
+        changed.write_bytes(before)
+
+
+def test_an_installed_narwhal_renders_with_playbooks(installed: Path, tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text((ROOT / "inventories/two-racks/fleet.yaml").read_text())
+    done = run(installed, "narwhal", "render", str(fleet), "-o", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    shipped = {path.relative_to(ROOT / "playbooks") for path in (ROOT / "playbooks").rglob("*.yml")}
+    assert all((tmp_path / "out" / path).is_file() for path in shipped)
