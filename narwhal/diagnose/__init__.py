@@ -1,6 +1,7 @@
 """Asking a running router what it does and why, and telling it what the operator wants."""
 
 from narwhal.diagnose.client import AddressError, AdminClient, RefusedError, UnreachableError
+from narwhal.diagnose.drains import drain_lines, drain_words
 from narwhal.diagnose.find import NoRouterError, NoTokenError, find_router
 from narwhal.diagnose.health import links_lines, standing_lines
 from narwhal.diagnose.words import explain, learning_lines, lease_is_well, refusal, reload_lines, status_lines
@@ -12,6 +13,8 @@ __all__ = [
     "NoTokenError",
     "RefusedError",
     "UnreachableError",
+    "drain_lines",
+    "drain_words",
     "explain",
     "learning_lines",
     "find_router",

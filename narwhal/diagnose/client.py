@@ -3,6 +3,7 @@
 import http.client
 import json
 import ssl
+import uuid
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,6 +11,8 @@ from urllib.parse import urlsplit
 from narwhal.fleet.unix import UnixConnection
 
 Json = dict[str, Any]
+TRIES = 3
+"""How often an order is given whose answer is lost."""
 RELOAD_S = 60.0
 """How long a router may take to read its fleet file again, the reloads before included."""
 
@@ -20,6 +23,11 @@ class AddressError(Exception):
 
 class UnreachableError(Exception):
     """Nothing answered at the router's admin address; the message names it and the reason."""
+
+    def __init__(self, message: str, *, sent: bool = False) -> None:
+        super().__init__(message)
+        self.sent = sent
+        """Whether somebody was reached, who may have got the request."""
 
 
 class RefusedError(Exception):
@@ -77,43 +85,89 @@ class AdminClient:
 
     def hold(self, reason: str) -> Json:
         """Freeze role moves."""
-        return self._ask("POST", "/narwhal/hold", {"reason": reason})
+        return self._hold("hold", {"reason": reason})
 
     def unhold(self) -> Json:
         """Let role moves go on."""
-        return self._ask("POST", "/narwhal/unhold", {})
+        return self._hold("unhold", {})
 
     def move(self, engine: str, role: str) -> Json:
         """Ask for a role; the answer is the `Decision`."""
-        return self._ask("POST", "/narwhal/move", {"engine": engine, "role": role})
+        return self._decide("move", {"engine": engine, "role": role})
 
     def swap(self, a: str, b: str) -> Json:
         """Ask two engines to exchange roles; the answer is the `Decision`."""
-        return self._ask("POST", "/narwhal/swap", {"a": a, "b": b})
+        return self._decide("swap", {"a": a, "b": b})
+
+    def drain(
+        self, engines: list[str], *, deadline_s: float | None = None, stay: bool = False, cancel: bool = False
+    ) -> Json:
+        """Drain engines or hosts, or end their drains; the answer is the `OrderAnswer`."""
+        return self._order("drain", {"engines": engines, "deadline_s": deadline_s, "stay": stay, "cancel": cancel})
+
+    def readmit(self, engines: list[str]) -> Json:
+        """End drains, and have engines that are out tried now; the answer is the `OrderAnswer`."""
+        return self._order("readmit", {"engines": engines})
+
+    def pin(self, engine: str, role: str) -> Json:
+        """Bind an engine to a role, or to `none`; the answer is the `OrderAnswer`."""
+        return self._order("pin", {"engine": engine, "role": role})
 
     def handover(self) -> Json:
         """Have the other router lead: `{"leader": HOST}` once it does."""
-        return self._ask("POST", "/narwhal/handover", {}, timeout_s=RELOAD_S)
+        return {"leader": self._order("handover", {}, timeout_s=RELOAD_S).get("leader")}
 
     def reload(self, *, check: bool) -> Json:
         """Have the fleet file read again; the answer is the `Reload` document. `check`: change nothing."""
-        return self._ask("POST", "/narwhal/reload", {"check": check}, timeout_s=RELOAD_S)
+        return self._part("reload", "reload", {"check": check}, timeout_s=RELOAD_S)
 
-    def _ask(self, method: str, path: str, body: Json | None = None, *, timeout_s: float = 0.0) -> Json:
+    def _hold(self, order: str, body: Json) -> Json:
+        return {"hold": self._order(order, body).get("hold")}
+
+    def _decide(self, order: str, body: Json) -> Json:
+        return self._part("decision", order, body)
+
+    def _part(self, part: str, order: str, body: Json, *, timeout_s: float = 0.0) -> Json:
+        """One part of an order's answer; `RefusedError.body` is that part too, where there is one."""
+        try:
+            answer = self._order(order, body, timeout_s=timeout_s)
+        except RefusedError as error:
+            if error.body.get(part):
+                error.body = error.body[part]
+            raise
+        return answer.get(part) or {}
+
+    def _order(self, order: str, body: Json, *, timeout_s: float = 0.0) -> Json:
+        """Give an order. When its answer is lost it is given again under the same key, so that it is done once."""
+        key = uuid.uuid4().hex
+        for _ in range(TRIES - 1):
+            try:
+                return self._ask("POST", f"/narwhal/{order}", body, timeout_s=timeout_s, key=key)
+            except UnreachableError as error:
+                if not error.sent:
+                    raise
+        return self._ask("POST", f"/narwhal/{order}", body, timeout_s=timeout_s, key=key)
+
+    def _ask(self, method: str, path: str, body: Json | None = None, *, timeout_s: float = 0.0, key: str = "") -> Json:
         headers = {"Accept": "application/json"}
+        if key:
+            headers["Idempotency-Key"] = key
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         if body is not None:
             headers["Content-Type"] = "application/json"
         connection = self._connection()
         connection.timeout = timeout_s or self._timeout_s
+        sent = False
         try:
+            connection.connect()
+            sent = True
             connection.request(method, path, body=None if body is None else json.dumps(body), headers=headers)
             answer = connection.getresponse()
             status, raw = answer.status, answer.read()
         except (OSError, http.client.HTTPException) as error:
             reason = _reason(error)
-            raise UnreachableError(f"no router answers at {self.url}: {reason}") from error
+            raise UnreachableError(f"no router answers at {self.url}: {reason}", sent=sent) from error
         finally:
             connection.close()
         return self._read(status, raw)

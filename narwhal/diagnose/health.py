@@ -3,10 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
+from narwhal.diagnose.drains import drain_words
+
 Json = dict[str, Any]
 SHOWN = 12
 """Changes that `narwhal why` tells, the newest last."""
-TOLD = frozenset(["ejected", "readmitted", "refused", "suspected", "probation", "recovered", "alarm", "out", "in"])
+TOLD = frozenset(
+    (
+        *("ejected", "readmitted", "refused", "suspected", "probation", "recovered", "alarm", "out", "in"),
+        *("draining", "drained", "undrained", "pinned", "unpinned"),
+    )
+)
 """Changes that explain something; questions and answers between are in the journal."""
 
 
@@ -16,6 +23,9 @@ def standing_lines(state: Json, changes: Sequence[Json], now_t: float) -> list[s
     for engine in state["engines"]:
         if engine["state"] != "live" or engine["probation"]:
             word = "on probation" if engine["state"] == "live" else engine["state"]
+            if engine["state"] in ("draining", "drained"):
+                lines.append(f"{drain_words(engine)}; since {engine['since_s']:.0f} s")
+                continue
             lines.append(f"{engine['id']} is {word} since {engine['since_s']:.0f} s: {engine['reason'] or 'not told'}")
     told = [change for change in changes if change["change"] in TOLD]
     if told:

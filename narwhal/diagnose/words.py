@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from narwhal.control.guards import LONG_AGO_S
+from narwhal.diagnose.drains import drain_lines
 
 Json = dict[str, Any]
 _HELD_BY = "; held by "
@@ -29,6 +30,7 @@ _MEASURED = {
     "expand_at": "the score is {value:.3g}, prefill grows from {limit:.3g} on",
     "shrink_at": "the score is {value:.3g}, prefill shrinks from {limit:.3g} on",
     "shrink": "prefill would be at {value:.3g} of its TTFT target, it may shrink up to {limit:.3g}",
+    "live": "{value:g} live engines would be left, one has to be",
     "min_arrivals": "{value:g} arrivals seen, {limit:g} are needed",
     "confirmations": "found by {value:g} of {limit:g} evaluations in a row",
     "demand_rise_tolerance": "demand for decode is {value:.3g}, more than {limit:.3g} is a rise",
@@ -70,7 +72,8 @@ def status_lines(state: Json) -> list[str]:
     ]
     if any(engine["pin"] for engine in state["engines"]):
         lines.append("* pinned to its role")
-    return lines + worker_lines(state) + learning_lines(state)
+    drained = drain_lines(state)
+    return [*lines, *([""] if drained else []), *drained, *worker_lines(state), *learning_lines(state)]
 
 
 def worker_lines(state: Json) -> list[str]:

@@ -2,14 +2,12 @@
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from narwhal.control import commands as c
-from narwhal.control import events as e
 from narwhal.control.placement import degraded
 from narwhal.control.records import Decision
 from narwhal.fleet.model import Scope
@@ -18,8 +16,8 @@ from narwhal.router.http import Connection
 from narwhal.router.incoming import Incoming
 from narwhal.router.matrix import changes, links
 from narwhal.router.metrics import Collector
-from narwhal.router.reload import Reload
-from narwhal.router.replies import error_body, retry_after
+from narwhal.router.operating import ALONE, BODIES, Operator
+from narwhal.router.replies import error_body
 from narwhal.router.tokens import Caller
 
 if TYPE_CHECKING:
@@ -27,42 +25,7 @@ if TYPE_CHECKING:
 
 _SCOPES: dict[str, Scope] = {"/narwhal/follow": "replicate"}
 """What a route asks for where it is neither of the usual."""
-_REASON_CHARACTERS = 200
 log = logging.getLogger("narwhal.router")
-
-
-class _Hold(msgspec.Struct, forbid_unknown_fields=True):
-    reason: str = ""
-
-
-def _plain(text: str) -> str:
-    """A text that is shown in other operators' terminals: printable, and no longer than a line or two."""
-    return "".join(c if c.isprintable() else " " for c in text[:_REASON_CHARACTERS])
-
-
-class _Nothing(msgspec.Struct, forbid_unknown_fields=True):
-    pass
-
-
-class _Move(msgspec.Struct, forbid_unknown_fields=True):
-    engine: str
-    role: e.Role
-
-
-class _Swap(msgspec.Struct, forbid_unknown_fields=True):
-    a: str
-    b: str
-
-
-class _Reload(msgspec.Struct, forbid_unknown_fields=True):
-    check: bool = False
-
-
-class Reloading(Protocol):
-    """Reads the fleet file again, and says later what came of it."""
-
-    def __call__(self, *, by: str, check: bool, done: Callable[[Reload], None]) -> None:
-        """Begin; `done` is told the outcome."""
 
 
 class Door:
@@ -101,14 +64,9 @@ class Admin:
     def __init__(self, shell: "Shell", state: Callable[[], dict[str, Any]]) -> None:
         self.shell = shell
         self.connections: set[Connection] = set()
-        self.reload: Reloading | None = None
-        """What `/narwhal/reload` does."""
-        self.hand_over: Callable[[Connection], None] = _alone
-        """What `/narwhal/handover` does."""
+        self.operator = Operator(shell)
         self.follow: Callable[[Connection, Incoming], None] = lambda k, r: _alone(k)
         """What `/narwhal/follow` does."""
-        self.frozen: Callable[[], str] = lambda: ""
-        """Why nothing may be changed now; empty: it may."""
         self.lease: Callable[[], dict[str, Any] | None] = lambda: None
         """What the router's state says of its lease; None: it needs none."""
         self.refused = 0
@@ -132,14 +90,6 @@ class Admin:
             "/narwhal/changes": lambda k, r: k.respond(200, msgspec.json.encode(changes(shell))),
             "/narwhal/links": lambda k, r: k.respond(200, msgspec.json.encode(links(shell))),
         }
-        self._posts: dict[str, tuple[Any, Callable[[Any], e.AnyEvent] | None]] = {
-            "/narwhal/hold": (_Hold, lambda b: e.HoldSet(shell.now(), True, _plain(b.reason))),
-            "/narwhal/unhold": (_Nothing, lambda b: e.HoldSet(shell.now(), False)),
-            "/narwhal/move": (_Move, lambda b: e.MoveRequested(shell.now(), b.engine, b.role)),
-            "/narwhal/swap": (_Swap, lambda b: e.SwapRequested(shell.now(), b.a, b.b)),
-            "/narwhal/reload": (_Reload, None),
-            "/narwhal/handover": (_Nothing, None),
-        }
 
     def collect(self) -> Iterable[Any]:
         """Its own metric; see the catalogue."""
@@ -155,7 +105,7 @@ class Admin:
     def answer(self, connection: Connection, request: Incoming, caller: Caller) -> None:
         """Answer one request of a caller, as far as it may ask."""
         reads = request.path in self._gets
-        if not reads and request.path not in self._posts:
+        if not reads and request.path not in BODIES:
             connection.respond(404, error_body(404, f"no route {request.path}"))
         elif request.method not in (("GET", "HEAD") if reads else ("POST",)):
             headers = b"allow: GET\r\n" if reads else b"allow: POST\r\n"
@@ -168,15 +118,15 @@ class Admin:
         else:
             if request.path != "/narwhal/reload":  # says itself what it did; a mere check does nothing
                 log.info("%s asks for %s", caller.name, request.path)
-            self._post(connection, request, caller)
+            self.operator.order(connection, request, caller)
 
     def _ready(self, connection: Connection, request: Incoming) -> None:
-        refusing = self.shell.refusing
-        reason = self.shell.unready() if refusing is None else refusing.code
-        answer: dict[str, Any] = {"ready": not reason, "reason": reason}
+        status, answer = self.shell.readiness()
+        if self.shell.refusing is None:
+            answer["reason"] = self.shell.unready()
         if reduced := degraded(self.shell.control.pool, self.shell.settings):
             answer["degraded"] = reduced
-        connection.respond(503 if reason else 200, msgspec.json.encode(answer))
+        connection.respond(status, msgspec.json.encode(answer))
 
     def _metrics(self, connection: Connection, request: Incoming) -> None:
         connection.respond(200, generate_latest(self._registry), kind=CONTENT_TYPE_LATEST.encode())
@@ -199,52 +149,6 @@ class Admin:
         head = {"apiVersion": "narwhal/v1", "kind": kind, "now_t": self.shell.now()}
         return msgspec.json.encode({**head, name: decisions})
 
-    def _post(self, connection: Connection, request: Incoming, caller: Caller) -> None:
-        kind, make = self._posts[request.path]
-        try:
-            body = msgspec.json.decode(request.body or b"{}", type=kind)
-        except (msgspec.DecodeError, RecursionError) as error:
-            connection.respond(400, error_body(400, f"the body is not what {request.path} takes: {error}"))
-            return
-        if isinstance(body, _Reload):  # a router that does not lead reads its file too
-            self._start_reload(connection, body, caller)
-            return
-        if frozen := self.frozen():
-            connection.respond(503, error_body(503, frozen, code="frozen"), headers=retry_after(1.0))
-            return
-        if make is None:
-            self.hand_over(connection)
-            return
-        unknown = [name for name in _engines_named(body) if name not in self.shell.control.pool.engines]
-        if unknown:
-            names = ", ".join(sorted(self.shell.control.pool.engines))
-            connection.respond(404, error_body(404, f"no engine {unknown[0]}; there are {names}"))
-            return
-        commands = self.shell.feed(make(body))
-        decision = next((k.decision for k in commands if isinstance(k, c.Decided)), None)
-        connection.respond(_status(decision), msgspec.json.encode(decision if decision else self._hold_state()))
-
-    def _start_reload(self, connection: Connection, body: _Reload, caller: Caller) -> None:
-        assert self.reload is not None
-
-        def done(outcome: Reload) -> None:
-            connection.respond(409 if outcome.errors else 200, msgspec.json.encode(outcome))
-
-        self.reload(by=caller.name, check=body.check, done=done)
-
-    def _hold_state(self) -> dict[str, Any]:
-        pool = self.shell.control.pool
-        return {"hold": {"on": pool.hold, "reason": pool.hold_reason}}
-
 
 def _alone(connection: Connection) -> None:
-    connection.respond(404, error_body(404, "this router is alone: the fleet file names no standby (routers.standby)"))
-
-
-def _engines_named(body: Any) -> list[str]:
-    return [getattr(body, name) for name in ("engine", "a", "b") if hasattr(body, name)]
-
-
-def _status(decision: Decision | None) -> int:
-    """409 when a guard held what was asked for: nothing changed."""
-    return 409 if decision is not None and decision.outcome == "held" else 200
+    connection.respond(404, error_body(404, ALONE))

@@ -117,10 +117,8 @@ class Gateway:
         elif path == "/health":
             connection.respond(200, b"{}")
         elif path == "/ready":
-            refusing = self.shell.refusing
-            reason = self.shell.unready() if refusing is None else refusing.code
-            status = 503 if reason else 200
-            connection.respond(status, msgspec.json.encode({"ready": not reason, "reason": reason}))
+            status, answer = self.shell.readiness()
+            connection.respond(status, msgspec.json.encode(answer))
         elif path == "/v1/models":
             connection.respond(200, msgspec.json.encode({"object": "list", "data": [self._model_card]}))
         elif path.startswith("/v1/models/"):

@@ -209,6 +209,8 @@ def _engines(shell: Any) -> Iterable[Any]:
     gauges = {
         "role_prefill": "1 for prefill, 0 for decode.",
         "live": "1 while the engine may have work.",
+        "draining": "1 while the operator has it drained.",
+        "drained": "1 once it can be stopped.",
         "residents": "Decode streams on the engine.",
         "prefills": "Prompts on the engine.",
         "kv_tokens": "KV tokens the engine is charged with.",
@@ -228,7 +230,8 @@ def _engines(shell: Any) -> Iterable[Any]:
     half_life_s = shell.settings.recovery.strike_half_life_s
     for name, engine in sorted(shell.control.pool.engines.items()):
         values = (
-            float(engine.role == "prefill"), float(engine.live), engine.charged_streams, len(engine.prefills),
+            float(engine.role == "prefill"), float(engine.live), float(engine.draining),
+            float(engine.draining and engine.drain.done), engine.charged_streams, len(engine.prefills),
             engine.charged_kv_tokens, engine.backlog_s(now), engine.occupancy(tpot_s),
             float(engine.suspected or engine.questions > 0), float(engine.probation), strikes(engine, now, half_life_s),
             engine.vitals.drift, len(engine.vitals.starts_t), engine.vitals.alarms,

@@ -101,7 +101,7 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     opened = [] if expanded.share_port else [await clients.open(expanded)]
     listeners = await open_listeners(expanded, part.state_dir, opened, admin)
     reloader = Reloader(part.file, expanded, shell, members, probes, clients, listeners)
-    admin.reload = reloader.start
+    admin.operator.reload = reloader.start
     members.use_profile(fleet, part.profile)
     for engine in expanded.engines:
         members.join(engine)

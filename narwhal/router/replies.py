@@ -30,8 +30,15 @@ def error_body(
     status: int, message: str, *, kind: str = "", param: str | None = None, code: str | None = None
 ) -> bytes:
     """An error as OpenAI's clients read it: `{"error": {message, type, param, code}}`."""
+    return msgspec.json.encode({"error": error_of(status, message, kind=kind, param=param, code=code)})
+
+
+def error_of(
+    status: int, message: str, *, kind: str = "", param: str | None = None, code: str | None = None
+) -> dict[str, Any]:
+    """The parts of such an error."""
     kind = kind or _KINDS.get(status, "InternalServerError" if status >= 500 else "BadRequestError")
-    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": code or status}})
+    return {"message": message, "type": kind, "param": param, "code": code or status}
 
 
 _KINDS = {

@@ -92,6 +92,17 @@ class Requests(ABC):
     def unready(self) -> str:
         """Why nothing can be served; empty when it can."""
 
+    @property
+    @abstractmethod
+    def reduced(self) -> bool:
+        """Whether engines of one role serve both, since the other has none."""
+
+    def readiness(self) -> tuple[int, dict[str, Any]]:
+        """Whether requests can be served: an HTTP status and what to say with it. Nothing of it is about the fleet."""
+        reason = self.refusing.code if self.refusing is not None else "no engine is live" if self.unready() else ""
+        state = "unready" if reason else "degraded" if self.reduced else "ready"
+        return 503 if reason else 200, {"ready": not reason, "state": state, "reason": reason}
+
     def later(self, event: e.AnyEvent) -> None:
         """Give control an event after the present one."""
         self.feed(event)

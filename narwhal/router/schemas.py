@@ -2,8 +2,8 @@
 
 `journal` and `events` are one line each of the files of those names, `moves` is what `/narwhal/moves` and
 `/narwhal/decisions` answer, `reload`, `links` and `changes` what `/narwhal/reload`, `/narwhal/links` and
-`/narwhal/changes` do. `router-state` is written by hand. A test compares
-the files with what is generated here.
+`/narwhal/changes` do, `order-answer` what every order is answered with. `router-state` is written by hand. A test
+compares the files with what is generated here.
 """
 
 import json
@@ -16,6 +16,7 @@ from narwhal.control.records import Decision
 from narwhal.control.snapshot import LinesLost, Snapshot
 from narwhal.control.succession import RoleMap
 from narwhal.documents import data_path, write_atomically
+from narwhal.router.envelope import OrderAnswer
 from narwhal.router.matrix import Changes, Links
 from narwhal.router.reload import Reload
 from narwhal.router.rows import AnyRow
@@ -62,6 +63,7 @@ TITLES = {
     "follow": "FollowLine",
     "links": "Links",
     "changes": "Changes",
+    "order-answer": "OrderAnswer",
 }
 
 
@@ -69,6 +71,7 @@ DOCUMENTS: dict[str, Any] = {
     "reload": Reload,
     "links": Links,
     "changes": Changes,
+    "order-answer": OrderAnswer,
     "role-map": RoleMap,
     "follow": FollowLine,
 }

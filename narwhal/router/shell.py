@@ -10,7 +10,7 @@ from narwhal.control import Control, Settings
 from narwhal.control import commands as c
 from narwhal.control import events as e
 from narwhal.control.admission import Refusal
-from narwhal.control.placement import splits
+from narwhal.control.placement import degraded, splits
 from narwhal.control.records import Decision
 from narwhal.control.snapshot import Cut, Snapshot
 from narwhal.router.journal import Journal, StateLine
@@ -128,6 +128,11 @@ class Shell(Requests):
             return "no engine is live"
         role = "prefill" if not pool.prefill else "decode"
         return f"no {role} engine is live, and recovery.degraded is refuse"
+
+    @property
+    def reduced(self) -> bool:
+        """Whether engines of one role serve both, since the other has none."""
+        return bool(degraded(self.control.pool, self.settings)) and not self.unready()
 
     @property
     def workers(self) -> list[dict[str, int]]:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from narwhal.control.drains import remains
 from narwhal.control.learning import PRIOR_SAMPLES
 from narwhal.control.placement import degraded
 from narwhal.control.state import Engine, Phase
@@ -68,6 +69,7 @@ def _engine(shell: "Shell", engine: Engine, url: str, now: float) -> dict[str, A
         "pin": engine.pin,
         "generation": engine.generation,
         "state": standing(engine),
+        "drain": _drain(shell, engine, now) if engine.draining else None,
         "residents": engine.charged_streams,
         "prefills": len(engine.prefills),
         "kv_tokens": engine.charged_kv_tokens,
@@ -81,6 +83,17 @@ def _engine(shell: "Shell", engine: Engine, url: str, now: float) -> dict[str, A
         "drift": engine.vitals.drift,
         "restarts": len(engine.vitals.starts_t),
         "alarms": engine.vitals.alarms,
+    }
+
+
+def _drain(shell: "Shell", engine: Engine, now: float) -> dict[str, Any]:
+    """How far a drain is."""
+    left = remains(shell.control.pool, shell.settings, shell.control.health.trials, engine, now)
+    deadline_s = engine.drain.until_t - now
+    return {
+        **left._asdict(),
+        "deadline_s": None if deadline_s == float("inf") else max(deadline_s, 0.0),
+        "stays": not engine.drain.life,
     }
 
 
@@ -105,5 +118,5 @@ def standing(engine: Engine) -> str:
     if engine.leaves_t is not None:
         return "leaving"
     if engine.draining:
-        return "draining"
+        return "drained" if engine.drain.done else "draining"
     return "suspected" if engine.suspected or engine.questions else "live"

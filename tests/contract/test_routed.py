@@ -79,8 +79,8 @@ def roles(router: Router) -> tuple[str, ...]:
 def swap(router: Router) -> bool:
     """Ask for a swap; False while a guard holds it."""
     first, second = (engine["id"] for engine in router.state()["engines"])
-    _, _, decision = router.send("POST", "/narwhal/swap", {"a": first, "b": second}, admin=True)
-    return bool(json.loads(decision)["outcome"] == "moved")
+    _, _, answer = router.send("POST", "/narwhal/swap", {"a": first, "b": second}, admin=True)
+    return bool(json.loads(answer)["decision"]["outcome"] == "moved")
 
 
 def test_roles_swap_under_load_and_every_answer_is_the_engines_own(

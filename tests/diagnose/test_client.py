@@ -68,6 +68,9 @@ def test_each_verb_asks_its_route(router: Router) -> None:
     client.unhold()
     client.move("local/0", "decode")
     client.swap("local/0", "local/1")
+    client.drain(["local/0"], deadline_s=5.0)
+    client.readmit(["local"])
+    client.pin("local/0", "none")
     assert [(method, path, body) for method, path, _, body in asked] == [
         ("GET", "/narwhal/state", None),
         ("GET", "/narwhal/moves", None),
@@ -76,6 +79,9 @@ def test_each_verb_asks_its_route(router: Router) -> None:
         ("POST", "/narwhal/unhold", {}),
         ("POST", "/narwhal/move", {"engine": "local/0", "role": "decode"}),
         ("POST", "/narwhal/swap", {"a": "local/0", "b": "local/1"}),
+        ("POST", "/narwhal/drain", {"engines": ["local/0"], "deadline_s": 5.0, "stay": False, "cancel": False}),
+        ("POST", "/narwhal/readmit", {"engines": ["local"]}),
+        ("POST", "/narwhal/pin", {"engine": "local/0", "role": "none"}),
     ]
     assert {token for _, _, token, _ in asked} == {"Bearer secret"}
 
@@ -86,6 +92,38 @@ def test_a_refusal_carries_the_router_s_words(router: Router) -> None:
     with pytest.raises(RefusedError, match="pinned") as refusal:
         AdminClient(url).move("local/0", "decode")
     assert refusal.value.status == 409
+
+
+def test_an_order_whose_answer_is_lost_is_given_again_under_the_same_key() -> None:
+    keys: list[str | None] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            keys.append(self.headers.get("Idempotency-Key"))
+            self.rfile.read(int(self.headers["Content-Length"]))
+            if len(keys) < 3:
+                return  # the connection closes without an answer
+            self.send_response(200)
+            self.send_header("Content-Length", "14")
+            self.end_headers()
+            self.wfile.write(b'{"done": true}')
+
+        def log_message(self, *args: Any) -> None:
+            """Be quiet."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    client = AdminClient(f"http://127.0.0.1:{server.server_port}")
+    assert client.readmit(["local/0"]) == {"done": True}
+    client.readmit(["local/0"])
+    server.shutdown()
+    server.server_close()
+    assert len(keys) == 4
+    assert len(set(keys[:3])) == 1
+    assert keys[0]
+    assert keys[3] not in (keys[0], None)
+    with pytest.raises(UnreachableError, match="refused"):  # nobody can have got it
+        client.readmit(["local/0"])
 
 
 def test_what_is_no_router_is_said_to_be_none(router: Router) -> None:
@@ -122,7 +160,7 @@ def test_a_refused_move_is_told_in_words(router: Router, capsys: pytest.CaptureF
     hold = {"name": "hold", "passed": False, "value": 1.0, "limit": 0.0, "engine": ""}
     reason = "move local/0 to decode; held by hold: 1 against 0"
     decision = {"outcome": "held", "reason": reason, "trigger": "operator", "moves": [], "guards": [hold]}
-    answers["/narwhal/move"] = (409, json.dumps(decision).encode())
+    answers["/narwhal/move"] = (409, json.dumps({"done": False, "decision": decision}).encode())
     answers["/narwhal/state"] = (200, b'{"hold": {"on": true, "reason": "noon"}}')
     assert run_app(["move", "local/0", "decode", "--router", url, "--format", "json"]) == 4
     answer = json.loads(capsys.readouterr().out)

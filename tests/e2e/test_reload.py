@@ -84,7 +84,7 @@ class Reloaded:
 
     def post(self, *, check: bool = False) -> tuple[int, Any]:
         status, _, body = self.router.send("POST", "/narwhal/reload", {"check": check}, admin=True)
-        document = json.loads(body)
+        document = json.loads(body)["reload"]
         assert problems(document, "reload") == []
         return status, document
 

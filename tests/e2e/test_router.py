@@ -160,7 +160,7 @@ def test_an_operator_swaps_roles_and_requests_follow(tmp_path: Path) -> None:
         swap = {"a": "local/0", "b": "local/1"}
         status, _, data = send("POST", "/narwhal/swap", swap, admin=True)
         assert status == 200, data
-        assert json.loads(data)["outcome"] == "moved"
+        assert json.loads(data)["decision"]["outcome"] == "moved"
         assert send("POST", "/v1/completions", {"prompt": PROMPT, "max_tokens": 3})[0] == 200
         eventually(lambda: len(fleet.router.rows("request")) == 2, "two rows")
         legs = [(row["prefill_engine"], row["decode_engine"]) for row in fleet.router.rows("request")]

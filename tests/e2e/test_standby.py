@@ -132,7 +132,11 @@ def test_a_killed_primary_is_followed_by_a_standby_that_knows_what_it_knew(tmp_p
         primary, standby = both_ready(pair)
         status, headers, body = complete(standby)
         assert (status, headers["retry-after"], body["error"]["code"]) == (503, "1", "standby")
-        assert json.loads(standby.send("GET", "/ready")[2]) == {"ready": False, "reason": "standby"}
+        assert json.loads(standby.send("GET", "/ready")[2]) == {
+            "ready": False,
+            "state": "unready",
+            "reason": "standby",
+        }
         for path in ("/narwhal/hold", "/narwhal/unhold"):
             assert standby.send("POST", path, {}, admin=True)[0] == 503
 
@@ -237,7 +241,7 @@ def test_without_its_store_the_leader_serves_on_and_changes_nothing(tmp_path: Pa
         assert "lease is unproven" in error["message"]
         assert "no etcd member answers" in error["message"]
         status, _, body = primary.send("POST", "/narwhal/reload", {}, admin=True)
-        assert (status, [error["code"] for error in json.loads(body)["errors"]]) == (409, ["frozen"])
+        assert (status, [error["code"] for error in json.loads(body)["reload"]["errors"]]) == (409, ["frozen"])
         assert standby.send("POST", "/narwhal/reload", {}, admin=True)[0] == 200
         assert roles(primary) == before
         assert leases(primary, standby) == ["leader", "standby"]

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from narwhal.documents import problems
+from narwhal.router.operating import BODIES
 from tests.router.harness import FakeEngine, Router, read_all, routing
+
+
+def orders_in_force(router: Router) -> object:
+    state = router.state()
+    engines = [[e[name] for name in ("id", "role", "pin", "state", "drain")] for e in state["engines"]]
+    return state["epoch"], state["hold"], engines
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready", "/metrics", "/narwhal/state", "/narwhal/moves"])
@@ -43,7 +51,10 @@ def test_a_hold_is_set_shown_and_ended(router: Router) -> None:
         assert router.state()["hold"] == {"on": True, "reason": "maintenance"}
         status, _, body = router.send("POST", "/narwhal/swap", {"a": "local/0", "b": "local/1"}, admin=True)
         assert status == 409
-        decision = json.loads(body)
+        answer = json.loads(body)
+        assert (answer["kind"], answer["order"], answer["done"]) == ("OrderAnswer", "swap", False)
+        assert answer["error"]["message"] == answer["reason"] == answer["decision"]["reason"]
+        decision = answer["decision"]
         assert decision["outcome"] == "held"
         assert [guard["name"] for guard in decision["guards"] if not guard["passed"]] == ["hold"]
     finally:
@@ -56,7 +67,7 @@ def test_a_swap_is_done_and_new_requests_follow_it(router: Router, prefill: Fake
     before = {engine["id"]: engine["role"] for engine in router.state()["engines"]}
     for _ in range(2):
         status, _, body = router.send("POST", "/narwhal/swap", {"a": "local/0", "b": "local/1"}, admin=True)
-        assert (status, json.loads(body)["outcome"]) == (200, "moved"), body
+        assert (status, json.loads(body)["decision"]["outcome"]) == (200, "moved"), body
         roles = {engine["id"]: engine["role"] for engine in router.state()["engines"]}
         first = prefill if roles["local/0"] == "prefill" else decode
         first.asked.clear()
@@ -77,17 +88,31 @@ def test_a_swap_is_done_and_new_requests_follow_it(router: Router, prefill: Fake
         ("/narwhal/move", {"engine": "local/9", "role": "decode"}, 404),
         ("/narwhal/swap", {"a": "local/0", "b": "nobody"}, 404),
         ("/narwhal/swap", [], 400),
+        ("/narwhal/drain", {"engines": []}, 400),
+        ("/narwhal/drain", {"engines": ["local/0"], "deadline": 5}, 400),
+        ("/narwhal/drain", {"engines": ["local/0"], "deadline_s": -1}, 400),
+        ("/narwhal/drain", {"engines": ["local/0", "nowhere"]}, 404),
+        ("/narwhal/drain", {"engines": ["local/0"]}, 409),
+        ("/narwhal/drain", {"engines": ["local"]}, 409),
+        ("/narwhal/readmit", {"engines": ["loc"]}, 404),
+        ("/narwhal/readmit", {}, 400),
+        ("/narwhal/pin", {"engine": "local/0", "role": "both"}, 400),
+        ("/narwhal/pin", {"engine": "local/0", "role": "decode"}, 409),
         ("/narwhal/nothing", {}, 404),
     ],
 )
 def test_what_is_not_understood_changes_nothing_and_is_explained(
     router: Router, path: str, body: object, status: int
 ) -> None:
-    before = router.state()["epoch"]
+    before = orders_in_force(router)
     answered, _, text = router.send("POST", path, body, admin=True)
     assert answered == status
-    assert json.loads(text)["error"]["message"]
-    assert router.state()["epoch"] == before
+    answer = json.loads(text)
+    assert answer["error"]["message"]
+    if path in BODIES:
+        assert problems(answer, "order-answer") == []
+        assert answer["done"] is False
+    assert orders_in_force(router) == before
 
 
 @pytest.mark.parametrize(
@@ -118,7 +143,10 @@ def test_ready_says_why_not(tmp_path: Path) -> None:
         router.wait_listening()
         for admin in (False, True):
             status, _, body = router.send("GET", "/ready", admin=admin)
-            assert (status, json.loads(body)) == (503, {"ready": False, "reason": "no engine is live"})
+            assert (status, json.loads(body)) == (
+                503,
+                {"ready": False, "state": "unready", "reason": "no engine is live"},
+            )
             assert router.send("GET", "/health", admin=admin)[0] == 200
     for engine in engines:
         engine.close()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from narwhal.router import http
+from narwhal.router import http, repeats
+from narwhal.router.operating import BODIES
 from narwhal.router.routes import CHAT, COMPLETIONS, ENCODINGS, FORBIDDEN, FORBIDDEN_ARGUMENTS, ROUTES, STATEFUL
 from tests.router.harness import FakeEngine, Router
 
@@ -52,11 +53,23 @@ def test_the_limits_are_the_code_s() -> None:
 
 def test_every_admin_route_that_is_listed_is_there(router: Router) -> None:
     listed = re.findall(r"^\| `(/[a-z/]+)` \| (GET|POST) \|", part("admin"), re.MULTILINE)
-    assert len(listed) == 15
+    assert len(listed) == 18
     for path, method in listed:
         other = "POST" if method == "GET" else "GET"
         status, headers, _ = router.send(other, path, {} if other == "POST" else None, admin=True)
         assert (status, headers["allow"]) == (405, method)
+
+
+def test_how_long_keys_are_remembered_is_said() -> None:
+    text = " ".join(PAGE.split())
+    assert f"remembered for {repeats.KEPT_S:g} s, the last {repeats.MOST:,} of them" in text
+
+
+def test_every_order_is_listed() -> None:
+    listed = dict(re.findall(r"^\| `(/narwhal/[a-z]+)` \| POST \| `\{(.*?)\}`", part("admin"), re.MULTILINE))
+    assert listed.keys() == BODIES.keys()
+    for path, fields in listed.items():
+        assert re.findall(r'"(\w+)"', fields) == list(BODIES[path].__struct_fields__), path
 
 
 def test_every_client_route_that_is_listed_is_there(router: Router, decode: FakeEngine) -> None:

@@ -44,7 +44,7 @@ def edit(folder: Path, old: str, new: str) -> None:
 def reload(router: Router) -> Any:
     status, _, body = router.send("POST", "/narwhal/reload", {}, admin=True)
     assert status == 200, body
-    return json.loads(body)
+    return json.loads(body)["reload"]
 
 
 def engine_state(router: Router, name: str) -> str:
@@ -119,7 +119,7 @@ def test_admin_tokens_are_read_again(tmp_path: Path, engines: list[FakeEngine]) 
     with routing(tmp_path, engines[:2], admin=tokens, token="a-token-of-the-first-day") as router:
         secret.write_text("short")
         status, _, body = router.send("POST", "/narwhal/reload", {}, admin=True)
-        assert (status, json.loads(body)["errors"][0]["code"]) == (409, "secrets")
+        assert (status, json.loads(body)["reload"]["errors"][0]["code"]) == (409, "secrets")
         assert router.state()["kind"] == "RouterState"
         secret.write_text("a-token-of-the-next-day\n")
         assert reload(router)["errors"] == []

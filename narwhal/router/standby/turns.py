@@ -5,18 +5,15 @@ import logging
 import time
 from pathlib import Path
 
-import msgspec
-
 from narwhal.fleet.expanded import Expanded
 from narwhal.router.admin import Admin
+from narwhal.router.envelope import Reply
 from narwhal.router.errors import ServeError
 from narwhal.router.front import Clients
-from narwhal.router.http import Connection
 from narwhal.router.listeners import Listeners
 from narwhal.router.members import Members
 from narwhal.router.orders import Orders
 from narwhal.router.reloader import Reloader
-from narwhal.router.replies import error_body
 from narwhal.router.shell import Shell
 from narwhal.router.standby.feed import LINE_S, Feed
 from narwhal.router.standby.leadership import Leadership
@@ -61,30 +58,28 @@ class Turns:
     def start(self, admin: Admin, reloader: Reloader, collector: LeaseCollector) -> None:
         """Stand by until the lease is held."""
         leadership, feed = self.leadership, self.feed
-        admin.follow, admin.hand_over = feed.serve, self.hand_over
-        admin.frozen = leadership.frozen
+        admin.follow, admin.operator.hand_over = feed.serve, self.hand_over
+        admin.operator.frozen = leadership.frozen
         admin.lease = lambda: lease_state(leadership, feed)
         reloader.frozen = lambda: leadership.frozen() if leadership.leads else ""
         collector.leadership, collector.feed = leadership, feed
         self._shell.every(LINE_S, feed.tick)
         leadership.start()
 
-    def hand_over(self, connection: Connection) -> None:
+    def hand_over(self, reply: Reply) -> None:
         """Have the other router lead from now on, and say so."""
         if not self.feed.followers:
-            text = "no router follows this one: start the standby, and try again once it does"
-            connection.respond(409, error_body(409, text))
+            reply.held("no router follows this one: start the standby, and try again once it does")
             return
-        self._run(self._hand_over(connection))
+        self._run(self._hand_over(reply))
 
-    async def _hand_over(self, connection: Connection) -> None:
+    async def _hand_over(self, reply: Reply) -> None:
         if await self._pass_on():
             self.leadership.retire()
             leader = self.leadership.standing.holder.partition("/")[0]
-            connection.respond(200, msgspec.json.encode({"leader": leader}))
+            reply.done(f"the router on {leader} leads", leader=leader)
         else:
-            text = f"the standby did not take the lease within {HANDOVER_S:g} s; this router leads again"
-            connection.respond(409, error_body(409, text))
+            reply.held(f"the standby did not take the lease within {HANDOVER_S:g} s; this router leads again")
 
     async def stop(self) -> None:
         """Have the other router lead before this one stops to accept, where there is one; then give the lease up."""

@@ -69,7 +69,7 @@ class Hub(Shell):
         count: int,
     ) -> None:
         self.slots: list[Worker | None] = [None] * count
-        self._reason = "no engine is live"
+        self._reason, self._reduced = "no engine is live", False
         super().__init__(settings, loop, journal, metrics)
         self.begun = asyncio.Event()
         """Set once every worker has accepted clients."""
@@ -115,7 +115,7 @@ class Hub(Shell):
         link.put(self._in_force())
         for engine, url in self._urls.items():
             link.put(wire.EngineReachable(engine, url))
-        link.put(wire.Readiness(self._reason, self.refusing))
+        link.put(wire.Readiness(self._reason, self.refusing, self._reduced))
         task = self.loop.create_task(link.start())
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
@@ -138,7 +138,7 @@ class Hub(Shell):
     @refusing.setter
     def refusing(self, refusal: Refusal | None) -> None:
         self._refusing = refusal
-        self.tell_all(wire.Readiness(self._reason, refusal))
+        self.tell_all(wire.Readiness(self._reason, refusal, self._reduced))
 
     def use(self, fleet: Fleet) -> None:
         """Have every worker go by this fleet file."""
@@ -311,10 +311,10 @@ class Hub(Shell):
         self._say_readiness()
 
     def _say_readiness(self) -> None:
-        reason = super().unready()
-        if reason != self._reason:
-            self._reason = reason
-            self.tell_all(wire.Readiness(reason, self.refusing))
+        now = super().unready(), self.reduced
+        if now != (self._reason, self._reduced):
+            self._reason, self._reduced = now
+            self.tell_all(wire.Readiness(self._reason, self.refusing, self._reduced))
 
     # What is known of all of them
 

@@ -65,7 +65,7 @@ class Relay(Requests):
         self._part = part
         self._parent = os.getppid()
         self._reach: Reach
-        self._reason = "the worker has just begun"
+        self._reason, self._reduced = "the worker has just begun", False
         self._limited: frozenset[str] = frozenset()
         """Tenants that have limits."""
         self._told_to_leave = False
@@ -140,6 +140,11 @@ class Relay(Requests):
         """Why nothing can be served; empty when it can."""
         return self._reason
 
+    @property
+    def reduced(self) -> bool:
+        """Whether engines of one role serve both, since the other has none."""
+        return self._reduced
+
     def report(self) -> None:
         """Send what is counted here."""
         front, metrics = self.front, self.metrics
@@ -210,7 +215,7 @@ class Relay(Requests):
             return  # said in the log; control has read the same before
 
     def _be_ready(self, message: wire.Readiness) -> None:
-        self._reason = message.reason
+        self._reason, self._reduced = message.reason, message.reduced
         if not self.leave.is_set():
             self.refusing = message.refusing
         if not self.begun.done():

@@ -128,6 +128,8 @@ class Readiness(Message, frozen=True, tag=True):
 
     reason: str
     refusing: Refusal | None
+    reduced: bool
+    """Whether engines of one role serve both."""
 
 
 class Drain(Message, frozen=True, tag=True):

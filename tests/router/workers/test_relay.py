@@ -59,7 +59,7 @@ def test_events_say_how_much_of_control_s_word_was_known(tmp_path: Path) -> None
     async def test(relay: Relay, control: FakeControl) -> None:
         relay.feed(e.PrefillFinished(1.0, 3, 100))
         assert await control.hear() == (0, e.PrefillFinished(1.0, 3, 100))
-        control.send(wire.Readiness("", None))
+        control.send(wire.Readiness("", None, False))
         await relay.begun
         relay.feed(e.PrefillFinished(2.0, 3, 100))
         assert await control.hear() == (1, e.PrefillFinished(2.0, 3, 100))
@@ -100,7 +100,7 @@ def test_questions_are_answered_also_when_control_is_gone(tmp_path: Path) -> Non
         numbers = [relay.ask("default", 0, 100_000, lambda number, refusal: told.append((number, refusal)))]
         assert (await control.hear())[1].number == numbers[0]
         refusal = Refusal("prompt", "too long", 0.0)
-        control.send(wire.Judgement(numbers[0], refusal), wire.Readiness("", None))
+        control.send(wire.Judgement(numbers[0], refusal), wire.Readiness("", None, False))
         await relay.begun
         numbers.append(relay.ask("default", 0, 100_000, lambda number, refusal: told.append((number, refusal))))
         await control.hear()

@@ -310,7 +310,7 @@ def test_a_reload_reaches_every_worker(tmp_path: Path, engines: list[FakeEngine]
             text.replace("max_body_bytes: 65536", "max_body_bytes: 20000").replace("workers: 2", "workers: 3")
         )
         status, _, data = router.send("POST", "/narwhal/reload", {}, admin=True)
-        reload = json.loads(data)
+        reload = json.loads(data)["reload"]
         assert status == 200
         assert [change["path"] for change in reload["applied"]] == ["serving.max_body_bytes"]
         assert [(change["path"], change["needs"]) for change in reload["restart"]] == [("routers.workers", "router")]
