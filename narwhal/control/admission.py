@@ -29,7 +29,8 @@ def price_s(pool: Pool, t: float, request: Request) -> float:
 
     The backlog is that of the cheapest engine while it would be served next; where prompts of the queue are served
     first (`FairQueue.ahead`), it is the mean of all that is served before it. So nobody pays for what others queue
-    beyond their share.
+    beyond their share. The pool's slack comes on top, at most as much again as the backlog: an idle fleet keeps nothing
+    in hand.
     """
     engines = pool.prefill or pool.decode
     if not engines:
@@ -40,7 +41,8 @@ def price_s(pool: Pool, t: float, request: Request) -> float:
     else:
         backlog = min([engine.backlog_s(t) for engine in engines])
     waited_s = t - request.arrived_t
-    return (waited_s if waited_s > 0.0 else 0.0) + backlog + request.cost_s + _handoff_s(pool, request)
+    slack_s = pool.slack_s if pool.slack_s < backlog else backlog
+    return (waited_s if waited_s > 0.0 else 0.0) + backlog + slack_s + request.cost_s + _handoff_s(pool, request)
 
 
 def _handoff_s(pool: Pool, request: Request) -> float:
@@ -192,7 +194,7 @@ def _refuse_ttft(pool: Pool, settings: Settings, t: float, request: Request) -> 
     limit = request.ttft_s * (1 + settings.serving.margin)
     if request.cost_s > limit:
         return _refuse_prompt(settings, request)
-    price = price_s(pool, t, request)
+    price = request.price_s = price_s(pool, t, request)
     if price <= limit:
         return None
     return Refusal("queue", f"the first token would take {price:.2f} s, the limit is {limit:.2f} s", price - limit)

@@ -14,6 +14,10 @@ LEAST, MOST = 0.5, 2.0
 """Bounds of a correction (`3-control.md`, Curves)."""
 WEIGHT = 0.1
 """Weight of one sample."""
+KEPT = 0.9
+"""Share of first tokens that are to come within their price (`6-measure.md`: of what is let in, nine of ten)."""
+STEP = 0.05
+"""By how much a first token moves the slack, of its TTFT target."""
 
 
 def correct_prefill(pool: Pool, engine: Engine, t: float, sent_t: float, prompt_tokens: int, own: int = 0) -> None:
@@ -40,9 +44,11 @@ def correct_prefill(pool: Pool, engine: Engine, t: float, sent_t: float, prompt_
 def observe_first_token(pool: Pool, request: Request, t: float, sent_t: float | None) -> None:
     """The first token is out at `t`: a handoff's time is known, or a prompt's that ran on one engine (`sent_t`)."""
     engine = pool.engines.get(request.decode_engine)
+    keep_slack(pool, request, t)
     if request.phase is Phase.DECODE:
         seconds = max(t - request.entered_t, 0.0)
-        pool.handoff_s += WEIGHT * (seconds - pool.handoff_s)
+        pool.handoff_s += pool.handoff_weight * (seconds - pool.handoff_s)
+        pool.handoff_weight = max(pool.handoff_weight / (1 + pool.handoff_weight), WEIGHT)
         if engine is not None:
             count_handoff(engine, request, seconds)
     if engine is None:
@@ -50,6 +56,21 @@ def observe_first_token(pool: Pool, request: Request, t: float, sent_t: float | 
     if sent_t is not None and not request.whole:
         correct_prefill(pool, engine, t, sent_t, request.prompt_tokens, own=1)
     begin_intervals(engine, request, t)
+
+
+def keep_slack(pool: Pool, request: Request, t: float) -> None:
+    """Move the slack towards the ninth decile of what first tokens are later than their price.
+
+    A step up for one that is late and a ninth of it down for one that is not: stochastic descent on the quantile's
+    loss (Robbins and Monro 1951; Koenker and Bassett 1978). Only those count that were let in near their limit: the
+    others would be let in whatever the slack is.
+    """
+    target_s = request.ttft_s
+    if request.price_s < 0.5 * target_s or request.attempts or request.resumed:
+        return
+    late = t - request.arrived_t > request.price_s
+    slack_s = pool.slack_s + STEP * target_s * (KEPT if late else KEPT - 1.0)
+    pool.slack_s = min(max(slack_s, 0.0), target_s)
 
 
 def watch_batches(pool: Pool, t: float) -> None:

@@ -126,6 +126,8 @@ class Request(msgspec.Struct, array_like=True, eq=False, gc=False):
     """Its TTFT target."""
     cost_s: float = 0.0
     """Price of its prefill on the reference curve, in seconds."""
+    price_s: float = 0.0
+    """Seconds to its first token as admission saw them, slack included; 0: it was not asked."""
     prefill_engine: str = ""
     prefilled_t: float = 0.0
     decode_engine: str = ""
@@ -359,6 +361,10 @@ class Pool:
     """Open engines that are chosen last: on probation, or stranded."""
     handoff_s: float = 0.0
     """Measured seconds from sending leg 2 to its first token, a moving mean."""
+    handoff_weight: float = 0.5
+    """Weight of the next handoff in it: the first count for more."""
+    slack_s: float = 0.0
+    """Seconds that admission keeps in hand: nine of ten first tokens come no later than their price with it."""
 
     def refresh(self) -> None:
         """Note which engines are open, and what is known of them; after every change of a role or a standing."""

@@ -288,6 +288,11 @@ def _router(shell: Any) -> Iterable[Any]:
     lost = shell.metrics.workers_lost
     yield CounterMetricFamily("narwhal_workers_lost", "Such processes that ended by themselves.", value=lost)
     yield GaugeMetricFamily("narwhal_handoff_seconds", "Moving mean of leg 2 to its first token.", value=pool.handoff_s)
+    yield GaugeMetricFamily(
+        "narwhal_admission_slack_seconds",
+        "Seconds that admission adds to the price of what has to wait, learned from late first tokens.",
+        value=pool.slack_s,
+    )
     yield CounterMetricFamily(
         "narwhal_journal_dropped_lines", "Lines the journal could not write.", value=shell.journal.dropped
     )

@@ -60,7 +60,7 @@ class Requests(ABC):
         self.numbers: Iterator[int] = count(1)
         self.tokens_per_byte = 0.25
         """Tokens of a prompt for each byte of JSON, as learned from prompts."""
-        self._prompt_weight = 0.5
+        self._prompt_weight = 0.8
         """What the next prompt counts in it: the first ones soon replace the guess, which may be wrong by half."""
         self._stalled: dict[int, tuple[int, float]] = {}
         self._timers: list[asyncio.TimerHandle] = []

@@ -1,7 +1,15 @@
 """Whether a request is let in."""
 
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from narwhal.control.commands import Refuse, StartPrefill, Wait
+from narwhal.control.corrections import keep_slack
 from narwhal.control.events import EngineObserved, FirstToken, RequestFinished
+from narwhal.control.state import Request
+from narwhal.control.tenants import Accounts
 from narwhal.fleet.model import PromptTarget, Slo
 from tests.control.driving import Driver, only
 
@@ -91,3 +99,49 @@ def test_a_handoff_above_the_target_is_measured_anew_by_one_request_at_a_time() 
     assert served > 10
     only(fleet.arrive(number), StartPrefill)
     only(fleet.arrive(number + 1), StartPrefill)
+
+
+def _late_share(late_by_s: float, spread_s: float, seed: int, requests: int = 2000) -> tuple[float, float]:
+    """Share of first tokens after their price, of the last half, and the slack at the end; all near the limit."""
+    pool, draw = Driver("pd").pool, random.Random(seed)
+    late = 0
+    for number in range(requests):
+        request = Request(number, Accounts()["default"].shares[0], "", 1000, 10)
+        request.arrived_t, request.ttft_s, request.price_s = 100.0, 2.0, 1.0 + pool.slack_s
+        took_s = 1.0 + late_by_s + draw.uniform(-spread_s, spread_s)
+        late += number >= requests / 2 and took_s > request.price_s
+        keep_slack(pool, request, 100.0 + took_s)
+    return late / (requests / 2), pool.slack_s
+
+
+@given(st.floats(0.0, 0.6), st.floats(0.1, 0.5), st.integers(0, 2**32))
+def test_the_slack_keeps_nine_of_ten_first_tokens_within_their_price(
+    late_by_s: float, spread_s: float, seed: int
+) -> None:
+    share, slack_s = _late_share(late_by_s, spread_s, seed)
+    assert share <= 0.13
+    assert 0.0 <= slack_s <= 2.0
+
+
+def test_no_slack_is_kept_where_prices_are_high_enough() -> None:
+    assert _late_share(-0.6, 0.1, 1) == (0.0, 0.0)
+
+
+def test_slack_refuses_only_what_would_wait() -> None:
+    fleet = Driver("pd", serving={"admission": "predictive"})
+    fleet.pool.slack_s = 1.0
+    only(fleet.arrive(1, 1900), StartPrefill)  # an idle fleet: its own 1.9 s, the target is 2 s
+    fleet = Driver("pd", serving={"admission": "predictive"})
+    fleet.pool.slack_s = 1.0
+    only(fleet.arrive(1, 600), StartPrefill)
+    assert only(fleet.arrive(2, 900), Refuse).code == "queue"  # 0.6 s of backlog, as much slack, 0.9 s of its own
+    only(fleet.arrive(3, 700), StartPrefill)
+
+
+def test_a_first_token_far_from_its_limit_or_after_a_retry_says_nothing_of_slack() -> None:
+    pool = Driver("pd").pool
+    for price_s, attempts in ((0.9, 0), (1.5, 1), (0.0, 0)):
+        request = Request(1, Accounts()["default"].shares[0], "", 1000, 10)
+        request.ttft_s, request.price_s, request.attempts = 2.0, price_s, attempts
+        keep_slack(pool, request, 5.0)
+    assert pool.slack_s == 0.0

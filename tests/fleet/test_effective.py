@@ -10,7 +10,7 @@ def test_every_value_says_where_it_comes_from() -> None:
     assert values["slo.tpot_s"] == (0.05, "fleet.yaml:7")
     assert values["hosts[1].fabric.address"] == ("10.1.0.2", "fleet.yaml:13")
     assert values['engines.overrides["gpu-1/0"].pin'] == ("prefill", "fleet.yaml:29")
-    assert values["serving.margin"] == (0.1, "default")
+    assert values["serving.margin"] == (0.0, "default")
     assert values["recovery.eject_after"] == (3, "default")
     assert values["routers.tenants[0].keys[0].file"] == ("/keys/a", "fleet.yaml:51")
 

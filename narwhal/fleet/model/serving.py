@@ -58,8 +58,8 @@ class Serving(Model):
 
     admission: Literal["predictive", "open"] = "predictive"
     """`predictive` refuses what would miss its TTFT target; `open` never refuses."""
-    margin: Annotated[float, Field(ge=0)] = 0.1
-    """A request is refused when its price exceeds TTFT x (1 + margin)."""
+    margin: Annotated[float, Field(ge=0)] = 0.0
+    """A request is refused when its price exceeds TTFT x (1 + margin); above 0 it lets in what will be late."""
     prefill_in_flight: Annotated[int, Field(ge=1)] = 2
     """Prompts that an engine is given at a time; more only while they fit into one batch of tokens."""
     queue: Queue = Field(default_factory=Queue)
