@@ -3,7 +3,7 @@ BIN := .venv/bin
 SOURCES := narwhal tests
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo check test e2e vllm fuzz client bench bench-control bench-router turning schemas format clean
+.PHONY: help setup demo check test e2e vllm drills fuzz client bench bench-control bench-router turning schemas format clean
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -36,6 +36,9 @@ vllm: .venv/.dev ## Real vLLM on the CPU, in an environment of its own below ~/.
 	$(BIN)/pytest -q -m vllm
 
 test: check e2e vllm ## Everything
+
+drills: .venv/.dev ## Every drill as the tests run it; as a user does: narwhal drill run all
+	$(BIN)/pytest -q tests/chaos
 
 fuzz: .venv/.dev ## The protocol fuzzers for ten minutes (FUZZ_SECONDS=); the suite runs them for one
 	NARWHAL_FUZZ_SECONDS=$(or $(FUZZ_SECONDS),600) $(BIN)/pytest -q -s tests/fuzz

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from narwhal.drills import engines, links
+from narwhal.drills import engines, garbage, links, pressure, routers
 from narwhal.drills.drill import Drill
 
 DRILLS: Sequence[Drill] = (
@@ -10,6 +10,16 @@ DRILLS: Sequence[Drill] = (
     engines.engine_killed,
     engines.engine_hangs,
     engines.engine_restarts,
+    routers.router_killed,
+    routers.router_host_lost,
+    routers.router_stopped,
+    routers.router_thawed,
+    routers.routers_parted,
+    routers.store_down,
     links.link_dead,
     links.kv_corrupt,
+    pressure.overload,
+    garbage.garbage,
+    pressure.lifecycle_refused,
+    pressure.disk_full,
 )

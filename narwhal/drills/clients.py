@@ -173,8 +173,8 @@ class Asked:
 class Clients:
     """Clients that ask one request after another, every other one streamed, while the context lasts.
 
-    A client that has no whole answer asks the next address, for `patience_s`; with one address and `retry` off the
-    first answer counts.
+    With `retry` a client without a whole answer asks the next address, for `patience_s`; else the first answer counts.
+    `timeout_s`: how long it waits for the next byte.
     """
 
     def __init__(
@@ -187,11 +187,12 @@ class Clients:
         tokens: int = 8,
         pause_s: float = 0.0,
         patience_s: float = PATIENCE_S,
+        timeout_s: float = PATIENCE_S,
     ) -> None:
         self.asked: list[Asked] = []
         """What has ended."""
         self._addresses, self._model, self._tokens = addresses, model, tokens
-        self._retry, self._pause_s, self._patience_s = retry, pause_s, patience_s
+        self._retry, self._pause_s, self._patience_s, self._timeout_s = retry, pause_s, patience_s, timeout_s
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._bodies = itertools.count()
@@ -241,7 +242,7 @@ class Clients:
         until_t = time.monotonic() + self._patience_s
         asked = Asked([])
         for address in itertools.cycle(self._addresses):
-            answer = ask(address, body, timeout_s=self._patience_s)
+            answer = ask(address, body, timeout_s=self._timeout_s)
             asked.attempts.append(answer)
             if answer.whole or not self._retry or time.monotonic() > until_t:
                 return asked

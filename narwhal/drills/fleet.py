@@ -13,7 +13,7 @@ from typing import Any
 from narwhal.dev import free_run
 from narwhal.drills.drill import UnavailableError, eventually
 from narwhal.drills.network import Network, open_network
-from narwhal.drills.plan import LOCAL, PRIMARY, STANDBY, Addresses, Plan, write_fleet
+from narwhal.drills.plan import DISK, LOCAL, PRIMARY, STANDBY, Addresses, Plan, write_fleet
 from narwhal.drills.processes import Process
 from narwhal.drills.router import Router
 from narwhal.drills.web import etcd_value, get, metric, post
@@ -205,7 +205,7 @@ def _start_routers(fleet: Fleet, path: Path, at: Addresses) -> None:
     for name in (PRIMARY, STANDBY) if plan.standby else (PRIMARY,):
         on = _on(fleet.network, at.routers.get(name, LOCAL))
         if plan.small_disk:
-            on = small_disk(fleet.folder / "state")
+            on = _small_disk(fleet.folder / DISK)
         given = None if listener is None else listener.fileno()
         router = Router(fleet.folder, path, fleet.expanded, standby=name == STANDBY, on=on, socket=given)
         fleet.routers[name] = router
@@ -218,7 +218,7 @@ def _start_routers(fleet: Fleet, path: Path, at: Addresses) -> None:
             eventually(router.follows, "the standby's following")
 
 
-def small_disk(folder: Path) -> list[str]:
+def _small_disk(folder: Path) -> list[str]:
     """What a command begins with to find a small disk at a folder, in a mount namespace of its own."""
     folder.mkdir(mode=0o700)
     script = f'mount -t tmpfs -o size={_DISK},mode=700 tmpfs "$0" && exec "$@"'

@@ -11,6 +11,8 @@ from narwhal.dev import free_run
 MODEL = "drill"
 PRIMARY, STANDBY = "primary", "standby"
 LOCAL = "local"
+DISK = "disk"
+"""Folder of the journal, where that is on a disk of its own."""
 Section = Mapping[str, Any]
 
 
@@ -33,7 +35,7 @@ class Plan:
     given_socket: bool = False
     """Whether both routers get one listening socket for clients, as systemd gives it."""
     small_disk: bool = False
-    """Whether the router's state is on a disk of its own, which is small."""
+    """Whether the journal is on a disk of its own, which is small."""
     slo: Section = field(default_factory=lambda: {"ttft_s": 10.0, "tpot_s": 1.0})
     serving: Section = field(default_factory=lambda: {"admission": "open"})
     recovery: Section = field(default_factory=dict)
@@ -97,6 +99,7 @@ def _document(folder: Path, plan: Plan, at: Addresses) -> dict[str, Any]:
         "controller": dict(plan.controller),
         "serving": dict(plan.serving),
         "recovery": dict(plan.recovery),
+        "observability": {"journal": {"path": str(folder / DISK / "journal")} if plan.small_disk else {}},
     }
 
 

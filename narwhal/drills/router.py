@@ -34,7 +34,10 @@ class Router:
         self.port = own.routers[0].port
         shared = own.on_one_host or len(own.routers) == 1
         self.state_dir = folder / ("state" if shared else f"state-{self.name}")
-        self.journal_dir = self.state_dir / ("journal-standby" if standby and own.on_one_host else "journal")
+        given = expanded.fleet.observability.journal.path
+        self._journal = Path(given) if given else self.state_dir / "journal"
+        if standby and own.on_one_host:
+            self._journal = self._journal.with_name("journal-standby")
         argv = [*on, sys.executable, "-m", "narwhal.cli.serve", "--fleet", str(fleet)]
         argv += ["--state-dir", str(self.state_dir), *(["--standby"] if standby else [])]
         self.process = Process(self.name, argv, folder, socket=socket)
@@ -45,6 +48,11 @@ class Router:
     def address(self) -> tuple[str, int]:
         """Where clients reach it."""
         return self.host, self.port
+
+    @property
+    def journal_dir(self) -> Path:
+        """Where its journal is, on whatever disk the process finds there."""
+        return Path(f"/proc/{self.process.pid}/root{self._journal}") if self.process.runs else self._journal
 
     def ask(self, method: str, route: str, body: object = None) -> tuple[int, Any]:
         """Status and document of a request to its admin socket. Raises `OSError`."""
