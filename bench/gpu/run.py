@@ -33,8 +33,10 @@ from narwhal.measure import Load, Outcome, Phase, Target, poisson, score, time_t
 
 ENVIRONMENT = os.environ.get("ENVIRONMENT", "/tmp/engine-venv")
 TEMPLATE = os.environ.get("TEMPLATE", "h200")
+GPUS = int(os.environ.get("GPUS", "1"))
+"""Cards that the engines are spread over; the memory of each engine is what it would be on one."""
 SEED = 31
-ONCE_S = 500.0
+ONCE_S = float(os.environ.get("ONCE_S", "500"))
 """What `once` may take; installing and making the model take half a minute before it."""
 SWEEP_S = 60.0
 """A sweep of four engines is not worth beginning with less."""
@@ -56,6 +58,7 @@ class Scale:
 SCALE = {
     "h200": Scale(4, (2.0, 6.0, 10.0), 40.0, 2048, 128),
     "cpu": Scale(2, (0.5,), 20.0, 200, 16),
+    "simulated": Scale(4, (2.0,), 20.0, 200, 16),
 }[TEMPLATE]
 
 
@@ -88,14 +91,29 @@ class Bench:
     def init(self, template: str, engines: int) -> None:
         """Make the instance."""
         self.found |= {"template": template, "engines": engines}
+        real = () if template == "simulated" else ("--model", self.model, "--environment", ENVIRONMENT)
         made = narwhal(
-            "dev", "init", "--dir", str(self.folder), "--template", template, "--engines", str(engines),
-            "--model", self.model, "--environment", ENVIRONMENT, "--force",
-        )  # fmt: skip
+            "dev",
+            "init",
+            "--dir",
+            str(self.folder),
+            "--template",
+            template,
+            "--engines",
+            str(engines),
+            *real,
+            "--force",
+        )
         if made["status"] != "success":
             raise SystemExit(f"init failed: {made['errors']}")
-        if template != "cpu":  # the bundle has FlashAttention 3 alone, which vLLM takes when it is named
+        if template not in (
+            "cpu",
+            "simulated",
+        ):  # the bundle has FlashAttention 3 alone, which vLLM takes when it is named
             text = self.path.read_text().replace("args: {", 'args: {"attention-backend": "FLASH_ATTN", ')
+            if GPUS > 1:
+                text = text.replace("gpus: 1, ", f"gpus: {GPUS}, ")
+                text = text.replace(f"per_gpu: {engines}", f"per_gpu: {-(-engines // GPUS)}")
             self.path.write_text(text)
 
     def up(self) -> bool:
