@@ -5,7 +5,7 @@
     python bench/gpu/policies.py down OUT
     python bench/gpu/policies.py simulate FILE…      the same requests in the simulator, from what `rate` wrote
 
-`GPUS`, `PER_GPU`, `TPOT_S`, `PHASE_S`, `MIX` and `POLICIES` change the run. `TEMPLATE=simulated` tries it out without GPUs.
+`GPUS`, `PER_GPU`, `TPOT_S`, `PHASE_S`, `MIX`, `POLICIES` change the run. `TEMPLATE=simulated` tries it without GPUs.
 Engines stay as they are between policies; the router is started anew, so each begins with the same split and nothing
 learned.
 """
