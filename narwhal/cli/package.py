@@ -1,7 +1,6 @@
 """`narwhal package`: one bundle for all hosts, whose digest is the fleet's revision."""
 
-import platform
-import sys
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -46,7 +45,7 @@ def package(
 
     Example: narwhal package fleet.yaml --write
     """
-    from narwhal.deploy import BundleWish, Source, Target, approve, make_bundle
+    from narwhal.deploy import BundleWish, Source, approve, default_wish, make_bundle
 
     opened = opened_run(fleet, None)
     runtime = opened.wanted.fleet.engines.runtime
@@ -55,13 +54,21 @@ def package(
         raise CommandError(
             Problem("engine", f"the runtime is {runtime.kind}: it has no package", str(fleet), hint=hint)
         )
-    python = opened.wanted.fleet.metadata.python or f"{sys.version_info.major}.{sys.version_info.minor}"
-    target = Target(python, str(machine or platform.machine()))
+    target = default_wish(opened.declared).target
+    target = replace(target, machine=str(machine)) if machine else target
     engine = runtime.package if with_engine and runtime.kind == "venv" else None
     path = output or opened.bundle
     with deploy_errors():
         revision = make_bundle(BundleWish(target, Source(wheelhouse), engine), path, progress().say)
         said = approve(opened, revision, write=write, deployed=output is None)
-    data = {"bundle": str(path), "revision": revision, "python": python, "machine": target.machine, "engine": engine}
-    text = f"{path}: {path.stat().st_size / 1e6:.1f} MB for Python {python} on {target.machine}\n{revision}\n{said}"
+    data = {
+        "bundle": str(path),
+        "revision": revision,
+        "python": target.python,
+        "machine": target.machine,
+        "engine": engine,
+    }
+    text = (
+        f"{path}: {path.stat().st_size / 1e6:.1f} MB for Python {target.python} on {target.machine}\n{revision}\n{said}"
+    )
     return Result(data=data, artifacts=[str(path), *([str(fleet)] if write else [])], text=text)

@@ -3,6 +3,7 @@
 from narwhal.cli import (
     check,
     demo,
+    deploy,
     dev,
     drill,
     engine,
@@ -30,6 +31,7 @@ from narwhal.cli.app import run_app
 __all__ = [
     "check",
     "demo",
+    "deploy",
     "dev",
     "drill",
     "engine",

@@ -3,6 +3,8 @@
 import hashlib
 import io
 import os
+import platform
+import sys
 import tarfile
 import tempfile
 from collections.abc import Callable
@@ -17,7 +19,7 @@ import narwhal
 from narwhal.deploy.ownwheel import own_wheel
 from narwhal.deploy.wheelhouse import Source, Target, collect, requirement_lines, requires
 from narwhal.documents import Document
-from narwhal.fleet.model import Digest, Text
+from narwhal.fleet.model import Digest, Fleet, Text
 
 BUNDLE = "bundle.tar"
 _NOT_ON_HOSTS = ("ansible-core",)
@@ -49,6 +51,12 @@ class BundleWish:
     source: Source
     engine: str | None = None
     """Requirement of the engine's package, when it goes in too."""
+
+
+def default_wish(fleet: Fleet) -> BundleWish:
+    """The bundle that a fleet needs: from PyPI, for `metadata.python` or this Python, and machines like this one."""
+    python = fleet.metadata.python or f"{sys.version_info.major}.{sys.version_info.minor}"
+    return BundleWish(Target(python, platform.machine()), Source())
 
 
 def make_bundle(wish: BundleWish, output: Path, say: Callable[[str], None]) -> str:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from narwhal.deploy.bundle import Bundle
+from narwhal.deploy.evidence import GateEvidence
 from narwhal.deploy.frozen import FrozenInputs
 from narwhal.deploy.manifest import RenderManifest
 from narwhal.documents import Document
@@ -12,6 +13,7 @@ from narwhal.documents.generate import render_schema, write_schemas
 MODELS: dict[str, type[Document]] = {
     "bundle": Bundle,
     "frozen-inputs": FrozenInputs,
+    "gate-evidence": GateEvidence,
     "render-manifest": RenderManifest,
 }
 """The documents whose schema is generated here."""

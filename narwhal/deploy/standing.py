@@ -1,0 +1,84 @@
+"""How each gate stands: passed, stale and because of what, failed, never run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from narwhal.deploy.evidence import GateEvidence
+from narwhal.deploy.gates import GATES, Gate
+from narwhal.deploy.inputs import host_of, of_gate, spoken
+
+State = Literal["passed", "stale", "failed", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One gate, against its evidence."""
+
+    gate: Gate
+    state: State
+    reason: str
+    """Why it is not passed, or when it did."""
+    evidence: GateEvidence | None
+    """The newest of it."""
+    hosts: tuple[str, ...] | None = None
+    """The only hosts that it has to run on; None: all."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it can be passed over."""
+        return self.state == "passed"
+
+
+def standings(inputs: Mapping[str, str], evidence: Mapping[str, Sequence[GateEvidence]]) -> list[Standing]:
+    """How every gate stands. `inputs` as they are now, `evidence` by gate's letter, newest first."""
+    return [_standing(gate, of_gate(gate, inputs), evidence) for gate in GATES]
+
+
+def _standing(gate: Gate, now: Mapping[str, str], evidence: Mapping[str, Sequence[GateEvidence]]) -> Standing:
+    mine = evidence.get(gate.letter, ())
+    if not mine:
+        return Standing(gate, "never", "it never ran", None)
+    newest = mine[0]
+    if newest.verdict != "passed":
+        assert newest.failure is not None
+        where = f"{newest.failure.host}: " if newest.failure.host else ""
+        return Standing(
+            gate, "failed", f"{newest.verdict} at {newest.ended_at}: {where}{newest.failure.message}", newest
+        )
+    differing = _differing(newest.inputs, now)
+    if differing:
+        return Standing(gate, "stale", _why(newest.inputs, now, differing), newest, _only_hosts(gate, now, differing))
+    for letter in gate.after:
+        moved = next(
+            (one for one in evidence.get(letter, ()) if one.changed and one.ended_at > newest.started_at), None
+        )
+        if moved is not None:
+            hosts = ", ".join(moved.changed)
+            return Standing(gate, "stale", f"gate {letter} changed {hosts} at {moved.ended_at}", newest)
+    return Standing(gate, "passed", f"passed at {newest.ended_at}", newest)
+
+
+def _differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Names whose digest is another, or that are new or gone."""
+    names = [*now, *(name for name in before if name not in now)]
+    return [name for name in names if before.get(name) != now.get(name)]
+
+
+def _why(before: Mapping[str, str], now: Mapping[str, str], differing: Sequence[str]) -> str:
+    groups = {
+        "changed": [name for name in differing if name in before and name in now],
+        "new": [name for name in differing if name not in before],
+        "gone": [name for name in differing if name not in now],
+    }
+    return "; ".join(f"{spoken(names)} {word}" for word, names in groups.items() if names)
+
+
+def _only_hosts(gate: Gate, now: Mapping[str, str], differing: Sequence[str]) -> tuple[str, ...] | None:
+    """The hosts that a gate has to run on, when what differs is about some hosts alone and it can be passed by host."""
+    hosts = [host_of(name) for name in differing if name in now]
+    if not gate.by_host or None in hosts:
+        return None
+    known = dict.fromkeys(host_of(name) for name in now if host_of(name) is not None)
+    chosen = tuple(host for host in known if host in hosts and host is not None)
+    return chosen if 0 < len(chosen) < len(known) else None
