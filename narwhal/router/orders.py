@@ -1,11 +1,11 @@
 """What the process is told from outside, and what it tells: signals, and systemd's notifications."""
 
 import asyncio
-import contextlib
 import os
 import signal
-import socket
 from collections.abc import Callable
+
+from narwhal.engine.notify import notify
 
 
 class Orders:
@@ -40,13 +40,3 @@ class Signals(Orders):
 
 def _nothing() -> None:
     """Nobody can be told yet, or any more."""
-
-
-def notify(message: str) -> None:
-    """Tell systemd, when it asked to be told (`Type=notify`)."""
-    path = os.environ.get("NOTIFY_SOCKET", "")
-    if not path:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, contextlib.suppress(OSError):
-        sender.connect("\0" + path[1:] if path.startswith("@") else path)
-        sender.send(message.encode())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import narwhal
 from narwhal.control import Settings
+from narwhal.engine.notify import watchdog_s
 from narwhal.fleet import Expanded, Profile
 from narwhal.fleet.model import SimulatedRuntime
 from narwhal.router.admin import Admin
@@ -177,6 +178,6 @@ def _reload(reloader: Reloader, orders: Orders) -> None:
 
 def _watchdog(shell: Shell, orders: Orders) -> None:
     """Tell systemd from the loop that the loop turns, twice in each `WatchdogSec=`."""
-    interval = os.environ.get("WATCHDOG_USEC", "")
-    if interval.isdigit() and int(interval) > 0:
-        shell.every(int(interval) / 2e6, lambda: orders.tell("WATCHDOG=1"))
+    interval_s = watchdog_s(os.environ)
+    if interval_s is not None:
+        shell.every(interval_s, lambda: orders.tell("WATCHDOG=1"))

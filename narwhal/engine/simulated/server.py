@@ -12,6 +12,7 @@ from contextlib import suppress
 import msgspec
 import uvloop
 
+from narwhal.engine.notify import notify, watchdog_s
 from narwhal.engine.simulated.answer import Answer, Reader
 from narwhal.engine.simulated.asked import (
     ApiError,
@@ -254,6 +255,8 @@ async def run(settings: Settings) -> None:
             f"side channel {engine.side_channel_port} pid {os.getpid()}\n"
         )
         sys.stderr.flush()
+        notify("READY=1")
+        _turn(loop, watchdog_s(os.environ))
         if await asked_to_stop == signal.SIGTERM:
             server.draining = True
             with suppress(TimeoutError):
@@ -261,6 +264,13 @@ async def run(settings: Settings) -> None:
     finally:
         await server.close()
         engine.close()
+
+
+def _turn(loop: asyncio.AbstractEventLoop, interval_s: float | None) -> None:
+    """Tell systemd again and again that the loop turns, when it waits for that."""
+    if interval_s is not None:
+        notify("WATCHDOG=1")
+        loop.call_later(interval_s, _turn, loop, interval_s)
 
 
 def _settle(future: asyncio.Future[int], number: int) -> None:

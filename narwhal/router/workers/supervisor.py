@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import uvloop
 
 from narwhal.control import Settings
+from narwhal.engine.notify import notify
 from narwhal.fleet import FleetError, ProfileError, SourceError, open_fleet
 from narwhal.router.errors import ServeError
 from narwhal.router.front import Clients
@@ -27,7 +28,6 @@ from narwhal.router.journal import Journal
 from narwhal.router.listeners import bind
 from narwhal.router.members import fleet_profile
 from narwhal.router.metrics import Metrics
-from narwhal.router.orders import notify
 from narwhal.router.process import Part, calm_collector, run
 from narwhal.router.shell import Shell
 from narwhal.router.tenants import Keys
