@@ -43,6 +43,7 @@ def simulate(
     max_num_batched_tokens: Annotated[
         int | None, typer.Option(min=1, help="Most tokens in a step; default: profile.")
     ] = None,
+    block_size: Annotated[int | None, typer.Option(min=1, help="Tokens of a block of KV; default: profile.")] = None,
     kv_lease_s: Annotated[float, typer.Option(min=0.1, help="How long KV is kept for another engine.")] = 30.0,
     bandwidth_bytes_per_s: Annotated[
         float | None, typer.Option(min=1, help="Bandwidth of handoffs; default: profile.")
@@ -75,6 +76,7 @@ def simulate(
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
+        block_size=block_size,
         kv_lease_s=kv_lease_s,
         bandwidth_bytes_per_s=bandwidth_bytes_per_s,
         stream_interval=stream_interval,
@@ -94,6 +96,8 @@ def _serve(profile: str, **options: Any) -> Result:
 
     try:
         timing = load_profile(profile)
+        if (block_size := options.pop("block_size")) is not None:
+            timing = timing.model_copy(update={"block_tokens": block_size})
         limits = {key: options.pop(key) or getattr(timing, key) for key in ("max_num_seqs", "max_num_batched_tokens")}
         serve(Settings(profile=timing, **limits, **options))
     except (ProfileError, SettingsError) as error:

@@ -46,7 +46,7 @@ class EngineJoined(Event, frozen=True, tag=True):
     """Whether `curves` come from a profile of this engine; False: a prior."""
     pin: Role | None = None
     fingerprint: str = ""
-    """Contract of its KV: legs pair only between equal fingerprints."""
+    """Form of its KV, where it is known already."""
     device: str = ""
     """Group of engines that share its card; empty: alone."""
 
@@ -123,6 +123,10 @@ class EngineChecked(Event, frozen=True, tag=True):
     """Fingerprint of the contract that it runs with; empty: it tells none."""
     problem: str = ""
     """Why it cannot be readmitted: another model, no answer, …; empty: nothing is wrong."""
+    form: str = ""
+    """Form of its KV: a digest of what any engine tells of it; empty: not told."""
+    attested: str = ""
+    """Digest of what its sidecar attests of its KV and model; empty: not told. Legs pair between equal ones."""
 
 
 class PairTried(Event, frozen=True, tag=True):

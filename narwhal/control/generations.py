@@ -7,7 +7,7 @@ again. Whatever fails is tried anew from the beginning; nothing is restarted for
 from dataclasses import dataclass
 from typing import Literal
 
-from narwhal.control import drains
+from narwhal.control import cohorts, drains
 from narwhal.control.commands import AnyCommand, CheckEngine, EngineChanged, ProbeEngine
 from narwhal.control.events import EngineChecked, Outcome
 from narwhal.control.links import Links
@@ -96,6 +96,9 @@ class Generations:
         engine, way = self.pool.engines.get(event.engine), self.under_way.get(event.engine)
         if engine is None:
             return []
+        if event.form:
+            engine.vitals.form, engine.vitals.attested = event.form, event.attested
+            cohorts.settle(self.pool)
         if way is None or way.stage != "check":  # at its first life: what later ones are compared with
             engine.vitals.contract = event.contract or engine.vitals.contract
             return []

@@ -4,6 +4,7 @@ The rules stand in files of their own: `strikes` (evidence and its decay), `susp
 `generations` (lives, readmission), `links` and `canaries` (pairs), `drift` (pace). Here they meet.
 """
 
+from narwhal.control import cohorts
 from narwhal.control.canaries import Canaries
 from narwhal.control.commands import AnyCommand, CheckEngine, EngineChanged, ProbeEngine
 from narwhal.control.drift import Drift
@@ -55,10 +56,11 @@ class Health:
             return []
         engine = Engine(event.engine, event.pin or event.role, event.curves)
         engine.pin = engine.file_pin = event.pin
-        engine.fingerprint = event.fingerprint
+        engine.vitals.form = event.fingerprint
         engine.device = event.device
         self.pool.measure(engine, event.curves, measured=event.measured)
         self.pool.engines[engine.id] = engine
+        cohorts.settle(self.pool)
         return [changed(engine, event.t, "joined", f"as {engine.role}"), ProbeEngine(engine.id)]
 
     def left(self, event: EngineLeft) -> list[AnyCommand]:
@@ -70,6 +72,7 @@ class Health:
         self.canaries.forget(event.engine)
         commands = self.suspicion.explained(event.t, event.engine)
         self.links.left(event.engine)
+        cohorts.settle(self.pool)
         return [*commands, EngineChanged(event.engine, "left", "taken out of the fleet")]
 
     def revised(self, event: EngineRevised) -> list[AnyCommand]:

@@ -154,8 +154,8 @@ class Lifecycle:
         engine = placement.choose_prefill(pool, settings, t, request)
         if engine is None:
             return None
-        if engine.fingerprint not in pool.decode_fingerprints or engine.id in pool.stranded:
-            return self._start_whole(request, engine, t)  # it has nobody to hand over to, so it serves both legs itself
+        if engine.id in pool.lone:
+            return self._start_whole(request, engine, t)
         charges.dequeue(pool, request, served=True)
         charges.charge_prefill(engine, request, t)
         request.phase = Phase.PREFILL

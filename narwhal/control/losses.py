@@ -17,7 +17,11 @@ def needs(pool: Pool, engine: str) -> bool:
 def all_failed(pool: Pool, request: Request, *, splits: bool) -> bool:
     """Whether every engine has failed a request that may serve it, now or once a question about it is answered."""
     any_role = request.whole or not splits
-    live = [engine for engine in pool.engines.values() if engine.live and (any_role or engine.role == "prefill")]
+    live = [
+        engine
+        for engine in pool.engines.values()
+        if engine.live and (any_role or engine.role == "prefill" or engine.id in pool.lone)
+    ]
     return all(engine.id in request.excluded for engine in live)
 
 

@@ -16,8 +16,9 @@ def has_room(engine: Engine, settings: Settings, prompt_tokens: int) -> bool:
 
 
 def choose_prefill(pool: Pool, settings: Settings, t: float, request: Request) -> Engine | None:
-    """The prefill engine for leg 1: one to be avoided last, without resident decodes first, the least backlog.
+    """The engine for leg 1, or for both legs where it is one of `pool.lone`.
 
+    One to be avoided last, without resident decodes first, the least backlog.
     To be avoided is who may be to blame for the last failure, is on probation, or has no good link to a decode engine.
 
     None while every eligible engine has its share of prompts.
@@ -25,11 +26,13 @@ def choose_prefill(pool: Pool, settings: Settings, t: float, request: Request) -
     best: Engine | None = None
     best_cost = (True, True, float("inf"))
     in_flight, tokens = settings.serving.prefill_in_flight, request.prompt_tokens
-    excluded, avoided, shunned = request.excluded, request.avoided, pool.shunned
-    for engine in pool.prefill:
+    excluded, avoided, shunned, lone = request.excluded, request.avoided, pool.shunned, pool.lone
+    for engine in pool.producers:
         if len(engine.prefills) >= in_flight and not has_room(engine, settings, tokens):
             continue
         if engine.id in excluded:
+            continue
+        if lone and engine.id in lone and not has_seat(engine, tokens, settings.slo.tpot_s):
             continue
         cost = (engine.id == avoided or engine.id in shunned, engine.streams > 0, engine.backlog_s(t))
         if best is None or cost < best_cost:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from pydantic import TypeAdapter
 
+from narwhal.control import cohorts
 from narwhal.control.budget import Budget
 from narwhal.control.curves import Curves
 from narwhal.control.events import Role
@@ -201,6 +202,7 @@ class Engine:
         self.meter: Meter | None = None
         """What it shows of its speed while it has no profile."""
         self.fingerprint = ""
+        """Name of its cohort (`cohorts`): legs pair only inside one."""
         self.device = ""
         self.generation = ""
         self.admitted = False
@@ -345,8 +347,10 @@ class Pool:
     """Open prefill engines by id, as of the last `refresh`."""
     decode: list[Engine] = field(default_factory=list)
     """Open decode engines by id."""
-    decode_fingerprints: tuple[str, ...] = ()
-    """Contracts that they hold."""
+    producers: list[Engine] = field(default_factory=list)
+    """Engines that prompts are sent to: those of prefill, and those of decode that serve both legs."""
+    lone: tuple[str, ...] = ()
+    """Open engines that serve both legs, since nobody may read from them or they may read from nobody."""
     learned: dict[tuple[Curves, str, bool], Learned] = field(default_factory=dict)
     """What was learned of engines without a profile, by kind: prior, contract, whether they share a card."""
     trusted: bool = False
@@ -356,7 +360,7 @@ class Pool:
     doubtful: dict[str, list[str]] = field(default_factory=dict)
     """Pairs that failed lately: others are preferred."""
     stranded: tuple[str, ...] = ()
-    """Open prefill engines that no open decode engine may read from."""
+    """Open prefill engines that no open decode engine may read from, since every pair is out."""
     shunned: tuple[str, ...] = ()
     """Open engines that are chosen last: on probation, or stranded."""
     handoff_s: float = 0.0
@@ -371,17 +375,13 @@ class Pool:
         engines = [engine for _, engine in sorted(self.engines.items()) if engine.open]
         self.prefill = [engine for engine in engines if engine.role == "prefill"]
         self.decode = [engine for engine in engines if engine.role == "decode"]
-        self.decode_fingerprints = tuple({engine.fingerprint: None for engine in self.decode})
         self.trusted = all(engine.knows_prefill for engine in self.prefill or self.decode) and (
             not self.prefill or all(engine.knows_decode for engine in self.decode)
         )
-        if self.severed or self.stranded:
-            self.stranded = tuple(engine.id for engine in self.prefill if not self._readers(engine))
+        self.stranded = cohorts.stranded(self.prefill, self.decode, self.severed) if self.severed else ()
+        self.lone = cohorts.lone(self.prefill, self.decode, self.stranded)
+        self.producers = self.prefill + [engine for engine in self.decode if engine.id in self.lone]
         self.shunned = self.stranded + tuple([engine.id for engine in engines if engine.probation])
-
-    def _readers(self, producer: Engine) -> list[Engine]:
-        cut = self.severed.get(producer.id, ())
-        return [e for e in self.decode if e.fingerprint == producer.fingerprint and e.id not in cut]
 
     def measure(self, engine: Engine, curves: Curves, *, measured: bool) -> None:
         """Have an engine be as fast as a profile says, or as was learned of its kind from a prior."""

@@ -21,9 +21,28 @@ class Vitals:
     """Part of an `Engine`; only the rules of health write it."""
 
     __slots__ = (
-        "admitted", "alarms", "contract", "drift", "drift_out_t",
-        "drift_over_t", "drift_t", "ejections", "healthy", "late", "misses",
-        "not_before_t", "reason", "seen_t", "since_t", "starts_t", "strikes", "struck_by", "struck_t", "tokens",
+        "admitted",
+        "alarms",
+        "attested",
+        "contract",
+        "drift",
+        "drift_out_t",
+        "drift_over_t",
+        "drift_t",
+        "ejections",
+        "form",
+        "healthy",
+        "late",
+        "misses",
+        "not_before_t",
+        "reason",
+        "seen_t",
+        "since_t",
+        "starts_t",
+        "strikes",
+        "struck_by",
+        "struck_t",
+        "tokens",
         "tokens_t",
     )  # fmt: skip
 
@@ -57,6 +76,10 @@ class Vitals:
         """Times that number rose: somebody read KV that was no longer the request's."""
         self.contract = ""
         """Fingerprint of the contract that it was last seen to run with; empty: not told."""
+        self.form = ""
+        """Form of its KV, as it was last told; empty: not told."""
+        self.attested = ""
+        """Digest that its sidecar attested with it; empty: not told."""
         self.admitted = ""
         """The last life that was let have work."""
         self.starts_t: list[float] = []

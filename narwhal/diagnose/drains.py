@@ -1,4 +1,4 @@
-"""How far drains and readmissions are, in words, for a terminal."""
+"""How far drains are, and which engines pair, in words, for a terminal."""
 
 from typing import Any
 
@@ -28,6 +28,17 @@ def drain_lines(state: Json) -> list[str]:
         for engine in state["engines"]
         if engine.get("drain")
     ]
+
+
+def cohort_lines(state: Json) -> list[str]:
+    """The cohorts, where there are several; engines that serve both legs themselves are marked."""
+    cohorts: dict[str, list[str]] = {}
+    for engine in state["engines"]:
+        if engine["state"] != "unadmitted":
+            alone = " (serves both legs)" if engine.get("lone") else ""
+            cohorts.setdefault(engine.get("cohort", ""), []).append(f"{engine['id']}{alone}")
+    lines = [f"cohort    {name or 'not told'}: {', '.join(ids)}" for name, ids in sorted(cohorts.items())]
+    return lines if len(lines) > 1 else []
 
 
 def _many(number: int, what: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from narwhal.control.guards import LONG_AGO_S
-from narwhal.diagnose.drains import drain_lines
+from narwhal.diagnose.drains import cohort_lines, drain_lines
 
 Json = dict[str, Any]
 _HELD_BY = "; held by "
@@ -72,7 +72,7 @@ def status_lines(state: Json) -> list[str]:
     ]
     if any(engine["pin"] for engine in state["engines"]):
         lines.append("* pinned to its role")
-    drained = drain_lines(state)
+    drained = [*drain_lines(state), *cohort_lines(state)]
     return [*lines, *([""] if drained else []), *drained, *worker_lines(state), *learning_lines(state)]
 
 

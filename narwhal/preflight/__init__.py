@@ -15,6 +15,7 @@ from narwhal.preflight.canary import (
     text_of,
 )
 from narwhal.preflight.document import NAMES, CheckResult, Name, Preflight
+from narwhal.preflight.identity import Attested, ask_sidecar
 from narwhal.preflight.pairs import Handovers
 from narwhal.preflight.run import Wish, preflight, save_preflight
 
@@ -22,6 +23,7 @@ __all__ = [
     "NAMES",
     "ROUTE",
     "Answer",
+    "Attested",
     "CheckResult",
     "Handovers",
     "Json",
@@ -29,6 +31,7 @@ __all__ = [
     "Name",
     "Preflight",
     "Wish",
+    "ask_sidecar",
     "block_tokens",
     "canary_body",
     "hand_over",

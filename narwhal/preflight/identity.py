@@ -35,6 +35,7 @@ class Attested(msgspec.Struct):
     compatibility_hash: str | None
     cache: AttestedKv
     unknown: dict[str, str]
+    model_digest: str | None = None
 
     def terms(self) -> dict[str, object]:
         """What two engines must share to exchange KV, by name; what is not known is left out."""
@@ -44,6 +45,7 @@ class Attested(msgspec.Struct):
             "the block size": self.cache.block_tokens,
             "the bytes of a token": self.cache.bytes_per_token,
             "the layout": self.cache.layout,
+            "the model": self.model_digest,
         }
         return {name: value for name, value in found.items() if value is not None}
 

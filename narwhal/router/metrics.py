@@ -211,6 +211,7 @@ def _engines(shell: Any) -> Iterable[Any]:
         "live": "1 while the engine may have work.",
         "draining": "1 while the operator has it drained.",
         "drained": "1 once it can be stopped.",
+        "lone": "1 while it serves both legs itself, without anybody to pair it with.",
         "residents": "Decode streams on the engine.",
         "prefills": "Prompts on the engine.",
         "kv_tokens": "KV tokens the engine is charged with.",
@@ -226,19 +227,22 @@ def _engines(shell: Any) -> Iterable[Any]:
     families = {
         name: GaugeMetricFamily(f"narwhal_engine_{name}", text, labels=["engine"]) for name, text in gauges.items()
     }
+    lone = shell.control.pool.lone
     now, tpot_s = shell.now(), shell.settings.slo.tpot_s
     half_life_s = shell.settings.recovery.strike_half_life_s
     for name, engine in sorted(shell.control.pool.engines.items()):
         values = (
             float(engine.role == "prefill"), float(engine.live), float(engine.draining),
-            float(engine.draining and engine.drain.done), engine.charged_streams, len(engine.prefills),
-            engine.charged_kv_tokens, engine.backlog_s(now), engine.occupancy(tpot_s),
+            float(engine.draining and engine.drain.done), float(name in lone), engine.charged_streams,
+            len(engine.prefills), engine.charged_kv_tokens, engine.backlog_s(now), engine.occupancy(tpot_s),
             float(engine.suspected or engine.questions > 0), float(engine.probation), strikes(engine, now, half_life_s),
             engine.vitals.drift, len(engine.vitals.starts_t), engine.vitals.alarms,
         )  # fmt: skip
         for family, value in zip(families.values(), values, strict=True):
             family.add_metric([name], value)
     yield from families.values()
+    cohorts = {engine.fingerprint for engine in shell.control.pool.engines.values() if engine.live}
+    yield GaugeMetricFamily("narwhal_cohorts", "Contracts that live engines run with.", value=len(cohorts))
     changes = CounterMetricFamily("narwhal_engine_changes", "Changes of engines' standing.", labels=["change"])
     for change, number in sorted(shell.metrics.changes.items()):
         changes.add_metric([change], number)

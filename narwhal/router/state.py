@@ -75,6 +75,8 @@ def _engine(shell: "Shell", engine: Engine, url: str, now: float) -> dict[str, A
         "kv_tokens": engine.charged_kv_tokens,
         "backlog_s": engine.backlog_s(now),
         "occupancy": engine.occupancy(shell.settings.slo.tpot_s),
+        "cohort": engine.fingerprint,
+        "lone": engine.id in shell.control.pool.lone,
         "learning": _learning(engine),
         "reason": engine.vitals.reason if standing(engine) != "live" or engine.probation else "",
         "since_s": max(now - engine.vitals.since_t, 0.0),

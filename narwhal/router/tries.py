@@ -11,9 +11,21 @@ import msgspec
 
 from narwhal.control.commands import CheckEngine, TryPair
 from narwhal.control.events import CanaryArmed, EngineChecked, Outcome, PairTried
+from narwhal.fleet import EngineSpec
 from narwhal.fleet.model import Fleet
-from narwhal.preflight import ROUTE, Json, LegError, block_tokens, hand_over, moved, prompt_of, text_of
-from narwhal.profiling import EngineError, EngineUrl, ask, engine_facts, sharers
+from narwhal.preflight import (
+    ROUTE,
+    Attested,
+    Json,
+    LegError,
+    ask_sidecar,
+    block_tokens,
+    hand_over,
+    moved,
+    prompt_of,
+    text_of,
+)
+from narwhal.profiling import EngineError, EngineFacts, EngineUrl, ask, engine_facts, sharers
 from narwhal.router.canary import Armed, arm
 from narwhal.router.members import Members
 
@@ -136,16 +148,16 @@ class Tries:
     async def _check(self, name: str) -> None:
         shell = self._shell
         try:
-            generation, contract, problem = await self._identity(name)
+            checked = await self._identity(name)
         except EngineError as error:
-            generation, contract, problem = "", "", str(error)
+            checked = EngineChecked(0.0, name, "", "", problem=str(error))
         except Exception as error:
             shell.loop.call_exception_handler({"message": f"checking {name}", "exception": error})
-            generation, contract, problem = "", "", "a bug"
-        shell.feed(EngineChecked(shell.now(), name, generation, contract, problem))
+            checked = EngineChecked(0.0, name, "", "", problem="a bug")
+        shell.feed(msgspec.structs.replace(checked, t=shell.now()))
 
-    async def _identity(self, name: str) -> tuple[str, str, str]:
-        """Generation, contract and what is wrong. Raises `EngineError`."""
+    async def _identity(self, name: str) -> EngineChecked:
+        """What an engine runs with, and what is wrong with it. Raises `EngineError`."""
         engine, timeout_s = self._engine(name), 2 * self._shell.settings.recovery.probe_timeout_s
         page = (await ask(engine, "/metrics", timeout_s=timeout_s)).body
         seen = self._shell.dialect.metrics(page.decode("utf-8", "replace"))
@@ -159,19 +171,29 @@ class Tries:
         generation = self._shell.dialect.generation(models) or (seen.started_at if seen else "")
         names = self._shell.dialect.model_names(models)
         if names and self._fleet.model.name not in names:
-            return generation, "", f"it does not serve {self._fleet.model.name}"
+            problem = f"it does not serve {self._fleet.model.name}"
+            return EngineChecked(0.0, name, generation, "", problem=problem)
         self._blocks.pop(name, None)
-        return generation, self._contract(name, page, version), ""
-
-    def _contract(self, name: str, page: bytes, version: bytes) -> str:
         spec = self._members.specs.get(name)
         if spec is None:
-            return ""
+            return EngineChecked(0.0, name, generation, "")
         try:
             shared_by = sharers(self._members.specs.values(), spec)
-            return engine_facts(self._fleet, spec, shared_by, page, version).contract
+            facts = engine_facts(self._fleet, spec, shared_by, page, version)
         except EngineError:
+            return EngineChecked(0.0, name, generation, "")
+        return EngineChecked(
+            0.0, name, generation, facts.contract, form=kv_form(facts), attested=await self._attested(spec)
+        )
+
+    async def _attested(self, spec: EngineSpec) -> str:
+        """Digest of what its sidecar attests of an engine's KV and model; empty where it tells nothing in time."""
+        try:
+            async with asyncio.timeout(2 * self._shell.settings.recovery.probe_timeout_s):
+                found = await ask_sidecar(spec, None)
+        except TimeoutError:
             return ""
+        return _digest(repr(sorted(found.terms().items()))) if isinstance(found, Attested) and found.terms() else ""
 
     # The canary
 
@@ -215,6 +237,12 @@ def _failed(command: TryPair, error: EngineError, outcome: Outcome) -> PairTried
 def _salted(body: Json) -> Json:
     """The body with a prefix cache of its own."""
     return {**body, "cache_salt": uuid.uuid4().hex}
+
+
+def kv_form(facts: EngineFacts) -> str:
+    """Digest of what any engine tells of its KV: its version, the size of a block, the type of a value."""
+    geometry = facts.terms["geometry"]
+    return _digest(repr((facts.version, geometry["block_size"], geometry["cache_dtype"])))
 
 
 def _digest(text: str) -> str:

@@ -101,10 +101,11 @@ def engine_id(fleet: Fleet, number: int) -> str:
         return str(json.loads(answer.read())["kv_transfer_params"]["remote_engine_id"])
 
 
-def start(fleet: Fleet, spec: EngineSpec, log: Path) -> None:
+def start(fleet: Fleet, spec: EngineSpec, log: Path, *more: str) -> None:
     """Start an engine's process anew."""
+    argv = [*simulated_argv(fleet.expanded, spec), *more]
     with log.open("wb") as file:
-        fleet.engines[spec.index] = subprocess.Popen(simulated_argv(fleet.expanded, spec), stdout=file, stderr=file)
+        fleet.engines[spec.index] = subprocess.Popen(argv, stdout=file, stderr=file)
     eventually(lambda: answers(spec.url), f"{spec.id}'s health")
 
 

@@ -156,7 +156,8 @@ class World:
         if isinstance(probe, CheckEngine):
             problem = self.pick(["", "", "", "it serves another model"])
             life = f"life-{self.generations.get(probe.engine, 1)}"
-            return EngineChecked(t, probe.engine, life, self.pick(["c1", "c1", "c2"]), problem)
+            told = self.pick(["", "f1", "f1", "f2"]), self.pick(["", "a1", "a1", "a2"])
+            return EngineChecked(t, probe.engine, life, self.pick(["c1", "c1", "c2"]), problem, *told)
         outcome = self.pick(["right"] * 6 + ["wrong", "leg_1", "leg_2", "untold"])
         reference = self.pick(["a", "a", "a", "b"]) if probe.purpose == "canary" else ""
         return PairTried(t, probe.number, probe.producer, probe.consumer, outcome, "a", reference, 0.1, 1000, "pull")
@@ -288,6 +289,8 @@ class World:
             prefilled_t = self.prefilled.pop(command.request)  # KeyError: the handoff was used twice
             assert self.t - prefilled_t <= 15.0, "handoff used after half its lease"
             assert command.engine != command.producer
+            producer = self.driver.pool.engines.get(command.producer)
+            assert producer is None or producer.fingerprint == engine.fingerprint, "handed over to another cohort"
             assert command.engine not in self.driver.pool.severed.get(command.producer, ()), "over a link that is out"
 
 
