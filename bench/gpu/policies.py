@@ -40,7 +40,7 @@ TPOT_S = float(os.environ.get("TPOT_S", "0.012" if PER_GPU == 1 else "0.024"))
 """Engines that share a card halve each other's speed when both compute."""
 PHASE_S = float(os.environ.get("PHASE_S", "25"))
 MIX = json.loads(os.environ.get("MIX", "[[4000, 32], [256, 512]]"))
-"""Prompt and answer tokens of the two kinds of traffic; they take turns, twice."""
+"""Prompt and answer tokens of the two kinds of traffic, and perhaps requests a second; they take turns, twice."""
 STATICS = [f"static:{prefill}p{ENGINES - prefill}d" for prefill in range(1, ENGINES)]
 POLICIES = os.environ.get("POLICIES", ",".join(["reactive", "projection", *STATICS])).split(",")
 
@@ -86,13 +86,14 @@ def phases(curves: Curves, share: float) -> list[Phase]:
     within the TPOT target of an engine that has the GPU alone half of the time.
     """
     found = []
-    for name, (prompt, answer) in zip(("prefill-heavy", "decode-heavy"), MIX, strict=True):
+    for name, (prompt, answer, *given) in zip(("prefill-heavy", "decode-heavy"), MIX, strict=True):
         tokens = prompt + answer / 2
         room_s = TPOT_S / PER_GPU - curves.d0_s
         batch = max(1.0, min(room_s / (curves.d1_s + curves.d2_s * tokens), float(curves.max_num_seqs)))
         interval_s = curves.interval_s(round(batch), round(batch * tokens))
         each_s = curves.prefill_s(prompt) + answer * interval_s / batch
-        found.append(Phase(name, PHASE_S, share * run.GPUS / each_s, prompt, answer))
+        held = given[0] if given else run.GPUS / each_s
+        found.append(Phase(name, PHASE_S, share * held, prompt, answer))
     return found * 2
 
 
