@@ -14,9 +14,12 @@ from narwhal.cli.hostkeys import AcceptOption, confirmed_key
 from narwhal.cli.output import CommandError, Problem, Result
 
 if TYPE_CHECKING:
-    from narwhal.deploy import Choice, Opened, Outcome, Standing
+    from narwhal.deploy import Choice, GateEvidence, Opened, Outcome, Standing
 
 GateOption = Annotated[str | None, typer.Option("--through", metavar="GATE", help="Stop after this gate: A to G.")]
+LimitOption = Annotated[
+    list[str] | None, typer.Option("--limit", metavar="HOST", help="Only this host; may be repeated.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before it starts.")]
 VaultOption = Annotated[
     Path | None,
@@ -34,15 +37,16 @@ def deploy(
     only: Annotated[
         str | None, typer.Option("--only", metavar="GATE", help="Run this gate alone, even if it passed.")
     ] = None,
-    limit: Annotated[
-        list[str] | None, typer.Option("--limit", metavar="HOST", help="Only this host; may be repeated.")
-    ] = None,
+    limit: LimitOption = None,
     check: Annotated[bool, typer.Option("--check", help="Say what each gate would change; change nothing.")] = False,
     yes: YesOption = False,
     output: DirectoryOption = None,
     accept_host_key: AcceptOption = None,
     take_lock: TakeLockOption = False,
     vars_file: VaultOption = None,
+    load: Annotated[
+        str | None, typer.Option("--load", metavar="COMMAND", help="Gate G runs it through the tunnel; it must exit 0.")
+    ] = None,
 ) -> Result:
     """Render the fleet and run each gate that has to, in order; stop at the first that does not pass.
 
@@ -56,10 +60,10 @@ def deploy(
     """
     from narwhal.deploy import Choice, locked
 
-    signal.signal(signal.SIGTERM, _as_ctrl_c)
-    choice = Choice(_letter(through), _letter(only), tuple(limit or ()), take_lock, vars_file)
+    signal.signal(signal.SIGTERM, as_ctrl_c)
+    choice = Choice(_letter(through), _letter(only), tuple(limit or ()), take_lock, vars_file, load)
     opened = opened_run(fleet, output)
-    _check_limit(opened, choice)
+    check_limit(opened, choice)
     with deploy_errors(), locked(opened.directory, "deploy"):
         opened = prepared(opened, accept_host_key or [])
         return _dry(opened, choice) if check else _deploy(opened, choice, yes=yes)
@@ -113,15 +117,15 @@ def _deploy(opened: "Opened", choice: "Choice", *, yes: bool) -> Result:
     for line in _plan_lines(opened, choice, plan):
         progress().say(line)
     if plan and not yes:
-        _ask()
+        ask()
     again = f"narwhal deploy {opened.file}"
     return _result(opened, deploy(opened, choice, progress().say, again))
 
 
 def _dry(opened: "Opened", choice: "Choice") -> Result:
-    from narwhal.deploy import dry_run
+    from narwhal.deploy import dry_run, standings_of, to_run
 
-    stop = dry_run(opened, choice, progress().say)
+    stop = dry_run(opened, choice, to_run(choice, standings_of(opened)), progress().say)
     if stop is None:
         return Result(data={"stopped": None}, text="nothing was changed; what would be is said above")
     data = {"stopped": {"host": stop.host, "task": stop.task, "message": stop.message}}
@@ -140,10 +144,13 @@ def _plan_lines(opened: "Opened", choice: "Choice", plan: "list[Standing]") -> l
     for one in plan:
         where = ", ".join(choice.limit or one.hosts or ()) or "all hosts"
         lines.append(f"  {one.gate.title:<12} on {where}: {one.reason}")
+    if plan[-1].evidence is not None and any(one.gate.letter == "C" for one in plan):
+        lines.append("  gate C starts engines again whose launch changed; `narwhal roll` does it a host at a time")
     return lines
 
 
-def _ask() -> None:
+def ask() -> None:
+    """Ask whether to go on; nobody there is a no."""
     if not sys.stdin.isatty():
         raise CommandError(Problem("ask", "nobody is there to say yes", hint="--yes starts it without asking"))
     if not typer.confirm("Go on?", err=True):
@@ -160,13 +167,20 @@ def _result(opened: "Opened", outcome: "Outcome") -> Result:
     if outcome.stopped is None:
         ran = f"passed: {', '.join(outcome.passed)}" if outcome.passed else "nothing had to run"
         return Result(data=data, artifacts=outcome.artifacts, text=ran)
-    status = "interrupted" if outcome.stopped.verdict == "interrupted" else "findings"
-    failure = outcome.stopped.failure
+    return failed(outcome.stopped, data, outcome.artifacts)
+
+
+def failed(evidence: "GateEvidence", data: dict[str, Any], artifacts: list[str]) -> Result:
+    """A run that did not pass: host, task, reason and the next command."""
+    failure = evidence.failure
     assert failure is not None
+    is_gate = evidence.gate[1:2] == "-"
     place = ": ".join(part for part in (failure.host, failure.task) if part)
-    text = f"gate {outcome.stopped.gate} {outcome.stopped.verdict}: {f'{place}: ' if place else ''}{failure.message}"
-    problem = Problem(f"gate_{outcome.stopped.gate[0]}", text, hint=failure.next_step)
-    return Result(status, data, outcome.artifacts, [problem])
+    what = f"gate {evidence.gate}" if is_gate else evidence.gate
+    text = f"{what} {evidence.verdict}: {f'{place}: ' if place else ''}{failure.message}"
+    problem = Problem(f"gate_{evidence.gate[0]}" if is_gate else evidence.gate, text, hint=failure.next_step)
+    status = "interrupted" if evidence.verdict == "interrupted" else "findings"
+    return Result(status, data, artifacts, [problem])
 
 
 def _line(one: "Standing") -> str:
@@ -197,12 +211,14 @@ def _letter(text: str | None) -> str | None:
         raise CommandError(Problem("gate", f"there is no gate {text!r}", hint=f"one of {hint}")) from None
 
 
-def _check_limit(opened: "Opened", choice: "Choice") -> None:
+def check_limit(opened: "Opened", choice: "Choice") -> None:
+    """Refuse hosts that the fleet does not have."""
     names = [host.name for host in opened.declared.hosts]
     for name in choice.limit:
         if name not in names:
             raise CommandError(Problem("limit", f"there is no host {name!r}", hint=f"one of {', '.join(names)}"))
 
 
-def _as_ctrl_c(_signal: int, _frame: FrameType | None) -> None:
+def as_ctrl_c(_signal: int, _frame: FrameType | None) -> None:
+    """SIGTERM ends a run as Ctrl-C does: in order."""
     raise KeyboardInterrupt

@@ -2,9 +2,12 @@
 
 from narwhal.cli import (
     check,
+    days,
     demo,
     deploy,
     dev,
+    diff,
+    discover,
     drill,
     engine,
     handover,
@@ -23,6 +26,7 @@ from narwhal.cli import (
     show,
     simulate,
     status,
+    tunnel,
     validate,
     version,
 )
@@ -30,9 +34,12 @@ from narwhal.cli.app import run_app
 
 __all__ = [
     "check",
+    "days",
     "demo",
     "deploy",
     "dev",
+    "diff",
+    "discover",
     "drill",
     "engine",
     "handover",
@@ -52,6 +59,7 @@ __all__ = [
     "show",
     "simulate",
     "status",
+    "tunnel",
     "validate",
     "version",
 ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from narwhal.deploy.fleetfile import with_addresses
 from narwhal.deploy.plainyaml import yaml_text
+from narwhal.deploy.ssh import known_host_line
 from narwhal.deploy.variables import group_vars, host_vars, inventory, launch_path, launched
 from narwhal.documents import data_path
 from narwhal.engine.record import EngineLaunch
@@ -92,8 +93,7 @@ def known_hosts(fleet: Fleet, confirmed: Mapping[str, str]) -> str:
     for host in fleet.hosts:
         key = host_key(host, confirmed)
         if host.ssh is not None and key is not None:
-            address, port = host.ssh.address, host.ssh.port
-            lines.append(f"{address if port == 22 else f'[{address}]:{port}'} {key}\n")
+            lines.append(known_host_line(host.ssh, key))
     return "".join(lines)
 
 

@@ -1,8 +1,9 @@
 """Deploying: which gates have to run, and running them in order until one fails."""
 
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ from narwhal.deploy.approving import check_bundle, reopened
 from narwhal.deploy.directory import changes, write_directory
 from narwhal.deploy.errors import DeployError
 from narwhal.deploy.events import Follower, Stop
-from narwhal.deploy.evidence import GateEvidence, latest, read_evidence
+from narwhal.deploy.evidence import GateEvidence, all_evidence, read_evidence, write_evidence
 from narwhal.deploy.frozen import write_frozen
 from narwhal.deploy.gates import GATES, Gate
 from narwhal.deploy.inputs import inputs_of, of_gate
 from narwhal.deploy.lock import operator
 from narwhal.deploy.opening import Opened
 from narwhal.deploy.running import Order, carry_out
+from narwhal.deploy.serving import check_serving
 from narwhal.deploy.standing import Standing, standings
+from narwhal.deploy.times import utc_now
 
 Say = Callable[[str], None]
 
@@ -35,6 +38,8 @@ class Choice:
     """Hosts; none: all that need it."""
     take_lock: bool = False
     vault: Path | None = None
+    load: str | None = None
+    """Command that puts the declared load on the router, through the tunnel; None: one completion is all."""
 
     def gates(self) -> list[Gate]:
         """The gates that are meant, in order."""
@@ -57,7 +62,7 @@ class Outcome:
 
 def standings_of(opened: Opened) -> list[Standing]:
     """How every gate of a run stands."""
-    return standings(inputs_of(opened.wanted), latest(opened.directory, GATES))
+    return standings(inputs_of(opened.wanted), all_evidence(opened.directory))
 
 
 def to_run(choice: Choice, found: Sequence[Standing]) -> list[Standing]:
@@ -123,9 +128,22 @@ def _pass(
         again,
     )
     evidence, path = carry_out(opened, order, before, say)
+    if gate.letter == "G" and evidence.verdict == "passed":
+        evidence = _served(opened, choice, evidence, path, say)
     if evidence.verdict != "passed":
         release(opened, choice)
     return evidence, path
+
+
+def _served(opened: Opened, choice: Choice, evidence: GateEvidence, path: Path, say: Say) -> GateEvidence:
+    """Gate G's evidence with what is seen through the tunnel, which it fails by."""
+    seen, failure = check_serving(opened, choice.load, say)
+    update: dict[str, Any] = {"serving": seen, "ended_at": utc_now()}
+    if failure is not None:
+        update |= {"verdict": "failed", "failure": failure}
+    evidence = evidence.model_copy(update=update)
+    write_evidence(path.parent, evidence)
+    return evidence
 
 
 def release(opened: Opened, choice: Choice) -> None:
@@ -135,9 +153,9 @@ def release(opened: Opened, choice: Choice) -> None:
         run_playbook(run, Path(folder), Follower(_nobody, ""))
 
 
-def dry_run(opened: Opened, choice: Choice, say: Say) -> Stop | None:
-    """Have Ansible say what each gate that has to run would change, changing nothing; where it stopped, or None."""
-    for standing in to_run(choice, standings_of(opened)):
+def dry_run(opened: Opened, choice: Choice, plan: Sequence[Standing], say: Say) -> Stop | None:
+    """Have Ansible say what each gate of a plan would change, changing nothing; where it stopped, or None."""
+    for standing in plan:
         gate = standing.gate
         follower = Follower(say, gate.title, diff=True)
         with tempfile.TemporaryDirectory(prefix="narwhal-check-") as name:
@@ -151,6 +169,17 @@ def dry_run(opened: Opened, choice: Choice, say: Say) -> Stop | None:
             if ended.exit_code:
                 return follower.seen.stop or Stop("", "", last_words(folder), unreachable=False)
     return None
+
+
+@contextmanager
+def in_scratch(opened: Opened) -> Iterator[Opened]:
+    """The run rendered into a folder that goes away, with the bundle that is there."""
+    with tempfile.TemporaryDirectory(prefix="narwhal-diff-") as name:
+        scratch = replace(opened, directory=Path(name) / "run")
+        write_directory(scratch.directory, changes(scratch.wanted, scratch.directory))
+        if opened.bundle.exists():
+            scratch.bundle.symlink_to(opened.bundle.absolute())
+        yield scratch
 
 
 def _nobody(_text: str) -> None:

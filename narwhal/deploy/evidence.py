@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from narwhal.deploy.gates import Gate
+from narwhal.deploy.gates import DAYS, GATES
 from narwhal.documents import Document, Model, write_atomically
 from narwhal.fleet.model import Digest, Text
 
@@ -57,6 +57,8 @@ class GateEvidence(Document):
     """Hosts that it changed something on."""
     facts: dict[str, Any]
     """What was seen on each host."""
+    serving: dict[str, Any] | None = None
+    """What gate G saw of the router through the tunnel; null: another gate."""
     carried: dict[str, Text]
     """Hosts whose facts come from an earlier run, with its time."""
     failure: Failure | None
@@ -91,9 +93,10 @@ def read_evidence(directory: Path, name: str) -> list[GateEvidence]:
     return found
 
 
-def latest(directory: Path, gates: tuple[Gate, ...]) -> Mapping[str, list[GateEvidence]]:
-    """The evidence of all gates, by letter, newest first."""
-    return {gate.letter: read_evidence(directory, gate.name) for gate in gates}
+def all_evidence(directory: Path) -> Mapping[str, list[GateEvidence]]:
+    """The evidence of all gates, by letter, and of the days after, by name; newest first."""
+    found = {gate.letter: read_evidence(directory, gate.name) for gate in GATES}
+    return found | {name: read_evidence(directory, name) for name in DAYS}
 
 
 def private(path: Path) -> None:

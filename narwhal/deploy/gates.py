@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 ROUTER_SECTIONS = ("routers", "serving", "controller", "recovery", "observability", "split", "labels")
 """What only the router reads."""
+DAYS = ("roll", "rollback", "stop", "purge")
+"""Playbooks of the days after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class Gate:
     inputs: tuple[str, ...]
     """What its answer depends on; one whose digest is another now makes it stale. `inputs.py` says what each holds."""
     after: tuple[str, ...] = ()
-    """Gates that make it stale whenever they change something on a host."""
+    """Gates, and playbooks of the days after, that make it stale whenever they change something on a host."""
     by_host: bool = False
     """Whether a host can pass it alone: a changed host is then the only one it runs on."""
 
@@ -44,6 +46,7 @@ GATES = (
         "b-install",
         "is the approved revision on every host, and nothing else?",
         ("host", "model", "revision", "python", "runtime", "launch"),
+        after=("purge", "rollback"),
         by_host=True,
     ),
     Gate(
@@ -51,7 +54,7 @@ GATES = (
         "c-engines",
         "does each engine start with the launch that was asked for, and answer?",
         ("host", "model", "revision", "runtime", "launch"),
-        after=("B",),
+        after=("B", "stop", "purge", "rollback"),
         by_host=True,
     ),
     Gate(
@@ -65,14 +68,14 @@ GATES = (
         "e-attest",
         "which exact process is each engine, and do they go together?",
         ("host", "model", "revision", "runtime", "launch", "ports", "address"),
-        after=("C",),
+        after=("C", "roll", "stop", "purge", "rollback"),
     ),
     Gate(
         "F",
         "f-profile",
         "how fast is each engine, can the SLO be kept, does KV arrive intact?",
         ("host", "model", "launch", "ports", "address", "access", "slo", "profiles"),
-        after=("C",),
+        after=("C", "purge"),
     ),
     Gate(
         "G",
@@ -82,7 +85,7 @@ GATES = (
             *("host", "model", "revision", "launch", "ports", "address", "access", "slo", "profiles", "lease"),
             *ROUTER_SECTIONS,
         ),
-        after=("B", "F"),
+        after=("B", "F", "stop", "purge", "rollback"),
     ),
 )
 

@@ -13,6 +13,7 @@ from narwhal.deploy.evidence import DOCUMENT, LOG, Failure, GateEvidence, Verdic
 from narwhal.deploy.inputs import host_of
 from narwhal.deploy.lock import operator
 from narwhal.deploy.opening import Opened
+from narwhal.deploy.ssh import DEFAULT_PORT
 from narwhal.deploy.times import as_name, utc_now
 
 
@@ -127,7 +128,7 @@ def _ssh(opened: Opened, name: str) -> str:
     """The command that reaches a host the way Ansible does."""
     for host in opened.wanted.fleet.hosts:
         if host.name == name and host.ssh is not None:
-            port = f" -p {host.ssh.port}" if host.ssh.port != 22 else ""
+            port = "" if host.ssh.port == DEFAULT_PORT else f" -p {host.ssh.port}"
             known = opened.directory / "known_hosts"
             return f"`ssh -o UserKnownHostsFile={known}{port} {host.ssh.user}@{host.ssh.address}`"
     return "the host"

@@ -1,0 +1,62 @@
+"""The playbooks for the days after: roll, rollback, stop, purge."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from narwhal.deploy.approving import check_bundle
+from narwhal.deploy.deploying import Choice, release
+from narwhal.deploy.errors import DeployError
+from narwhal.deploy.evidence import GateEvidence
+from narwhal.deploy.opening import Opened
+from narwhal.deploy.running import Order, carry_out
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A playbook of the days after."""
+
+    name: str
+    does: str
+    """What it does, for the operator who is asked."""
+    needs_bundle: bool = False
+
+
+_DAYS = (
+    Day("roll", "drains, upgrades and readmits one host at a time, and stops at the first bad one", needs_bundle=True),
+    Day("rollback", "brings back the revision that ran before, with its launch records, one host at a time"),
+    Day("stop", "stops routers and engines; streams that run are cut"),
+    Day("purge", "stops everything and removes what was installed, its state and its user included"),
+)
+
+
+def day_of(name: str) -> Day:
+    """The playbook of a name. Raises `KeyError`."""
+    return next(day for day in _DAYS if day.name == name)
+
+
+def run_day(opened: Opened, day: Day, choice: Choice, say: Callable[[str], None]) -> tuple[GateEvidence, Path]:
+    """Run one of them and keep its evidence. The directory is rendered. Raises `DeployError`."""
+    playbook = f"{day.name}.yml"
+    if not (opened.directory / playbook).exists():
+        hint = "narwhal version says which version this is"
+        raise DeployError("playbook", f"this version of narwhal has no {playbook}", hint=hint)
+    if day.needs_bundle:
+        check_bundle(opened)
+    variables: dict[str, object] = {"narwhal_take_lock": True} if choice.take_lock else {}
+    if day.name == "purge":
+        variables["narwhal_purge"] = opened.declared.metadata.name
+    order = Order(
+        day.name,
+        playbook,
+        day.name,
+        {},
+        choice.limit or None,
+        variables,
+        choice.vault,
+        again=f"narwhal {day.name} {opened.file}",
+    )
+    evidence, path = carry_out(opened, order, None, say)
+    if evidence.verdict != "passed":
+        release(opened, choice)
+    return evidence, path
