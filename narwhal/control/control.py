@@ -211,7 +211,7 @@ class Control:
 
     def _lease_changed(self, event: LeaseChanged) -> list[AnyCommand]:
         self.pool.frozen = not event.proven
-        return []
+        return self._standing(event.t, self.health.thawed(event.t)) if event.proven else []
 
     def _after_roles(self, t: float, commands: list[AnyCommand]) -> list[AnyCommand]:
         """Roles may have changed: prompts that wait are placed again."""

@@ -24,13 +24,17 @@ class Repair:
 
 
 def broken(pool: Pool, settings: Settings) -> Role | None:
-    """The role that is below its floor, prefill first. None where all is well, or one engine serves both roles."""
+    """The role that is below its floor: an empty one first, else prefill.
+
+    None where all is well, or one engine serves both roles.
+    """
     prefill, decode = pool.split()
     if prefill + decode <= 1:
         return None
-    if prefill < settings.controller.min_prefill:
+    short_of_decode = decode < settings.controller.min_decode
+    if prefill < settings.controller.min_prefill and not (short_of_decode and decode == 0):
         return "prefill"
-    return "decode" if decode < settings.controller.min_decode else None
+    return "decode" if short_of_decode else None
 
 
 def emptied(pool: Pool, gone: Collection[str]) -> Role | None:

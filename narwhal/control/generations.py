@@ -52,6 +52,12 @@ class Generations:
         self.trials = trials
         self.under_way: dict[str, Readmission] = {}
 
+    def begun(self, t: float, engine: Engine) -> list[AnyCommand]:
+        """An engine of which no life was known before may have work: there is nothing to compare it with."""
+        engine.admitted, engine.vitals.reason, engine.vitals.since_t = True, "", t
+        engine.vitals.admitted = engine.generation
+        return [CheckEngine(engine.id)]
+
     def started(self, t: float, engine: Engine) -> list[AnyCommand]:
         """Another process answers: it has no work until it is readmitted, and what was seen of the former is void."""
         window_s = self.settings.recovery.restarts.window_s

@@ -6,7 +6,7 @@ The rules stand in files of their own: `strikes` (evidence and its decay), `susp
 
 from narwhal.control import cohorts
 from narwhal.control.canaries import Canaries
-from narwhal.control.commands import AnyCommand, CheckEngine, EngineChanged, ProbeEngine
+from narwhal.control.commands import AnyCommand, EngineChanged, ProbeEngine
 from narwhal.control.drift import Drift
 from narwhal.control.events import (
     EngineDown,
@@ -97,6 +97,15 @@ class Health:
         engine.leaves_t = self.leaving[engine.id] = event.until_t
         return [changed(engine, event.t, "leaving", "taken out of the fleet; its requests may finish")]
 
+    def thawed(self, t: float) -> list[AnyCommand]:
+        """The lease is proven: engines that answered first while it was not may have work now."""
+        return [
+            command
+            for engine in self.pool.engines.values()
+            if engine.generation and not engine.admitted and not engine.ejected and not engine.vitals.misses
+            for command in self.generations.begun(t, engine)
+        ]
+
     # Looks
 
     def up(self, event: EngineUp) -> list[AnyCommand]:
@@ -119,10 +128,8 @@ class Health:
             commands.append(EngineChanged(engine.id, "cleared", "it answers"))
         if engine.ejected:
             return commands + self.generations.look(event.t, engine)
-        if not engine.admitted:
-            engine.admitted, vitals.reason, vitals.since_t = True, "", event.t
-            vitals.admitted = engine.generation
-            commands.append(CheckEngine(engine.id))
+        if not engine.admitted and not self.pool.frozen:
+            commands += self.generations.begun(event.t, engine)
         return commands
 
     def down(self, event: EngineDown) -> list[AnyCommand]:

@@ -68,7 +68,7 @@ def follow_map(control: Control, found: RoleMap) -> None:
         if entry.generation:  # the next look tells whether it is still that life
             engine.generation = engine.vitals.admitted = entry.generation
             engine.admitted = True
-        elif engine.admitted:
+        else:  # it is known, and out: whatever life answers next has to be readmitted
             engine.ejected = True
     pool.refresh()
 

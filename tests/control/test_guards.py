@@ -179,6 +179,12 @@ def test_floor_repair_does_not_break_the_other_floor_unless_a_role_is_empty() ->
     assert fleet.split == "pd"
 
 
+def test_an_empty_role_is_repaired_before_a_short_one() -> None:
+    fleet = HandFleet("pp", min_prefill=3, min_decode=1)
+    fleet.idle(3)
+    assert fleet.split == "dp"
+
+
 def test_a_lost_engine_is_replaced_and_its_return_changes_nothing_by_itself() -> None:
     fleet = HandFleet("pddd")
     fleet["e0"].ejected = True

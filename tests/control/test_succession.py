@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from narwhal.control import Control
-from narwhal.control.commands import Decided, MoveRole, StartPrefill
+from narwhal.control.commands import CheckEngine, Decided, MoveRole, StartPrefill
 from narwhal.control.events import (
     AnyEvent,
+    EngineJoined,
     EngineUp,
     HoldSet,
     LeaseChanged,
@@ -20,7 +21,7 @@ from narwhal.control.events import (
 )
 from narwhal.control.snapshot import Cut, as_read
 from narwhal.control.succession import RoleEntry, RoleMap, follow_map, role_map, succeed
-from tests.control.driving import Driver
+from tests.control.driving import CURVES, Driver, only
 from tests.property.test_control import World
 
 AHEAD_S = float(2**20)
@@ -163,6 +164,29 @@ def test_an_engine_in_another_life_than_the_maps_has_no_work_after_the_next_look
     for name in entries:
         driver.feed(EngineUp(1.0, name, "life-1"))
     assert [e.id for e in (*driver.pool.prefill, *driver.pool.decode)] == ["e1", "e3"]
+
+
+def test_an_engine_that_the_map_keeps_out_is_readmitted_though_this_router_never_saw_it() -> None:
+    driver = Driver("pd")
+    driver.feed(EngineJoined(0.5, "e2", "decode", CURVES))
+    entries = {name: RoleEntry(e.role, None, "life-1") for name, e in driver.pool.engines.items()}
+    entries["e2"] = RoleEntry("decode", None, "")
+    follow_map(driver.control, RoleMap(7, False, "", entries))
+    driver.feed(EngineUp(1.0, "e2", "life-5"))
+    assert [e.id for e in driver.pool.decode] == ["e1"]
+    assert only(driver.feed(EngineUp(2.0, "e2", "life-5")), CheckEngine).engine == "e2"
+
+
+def test_a_first_life_waits_until_the_lease_is_proven() -> None:
+    driver = Driver("pd")
+    driver.feed(EngineJoined(0.5, "e2", "decode", CURVES))
+    driver.feed(LeaseChanged(1.0, False))
+    driver.feed(EngineUp(2.0, "e2", "life-1"))
+    assert role_map(driver.pool).engines["e2"].generation == ""
+    assert [e.id for e in driver.pool.decode] == ["e1"]
+    driver.feed(LeaseChanged(3.0, True))
+    assert role_map(driver.pool).engines["e2"].generation == "life-1"
+    assert [e.id for e in driver.pool.decode] == ["e1", "e2"]
 
 
 def held(commands: list[Any]) -> list[str]:
