@@ -84,8 +84,8 @@ def succeed(settings: Settings, state: dict[str, Any], shift_s: float, *, t: flo
     for engine in pool.engines.values():
         charges.discharge(engine)
         engine.drain.done = False
-        if t is not None:
-            engine.abandoned_times = [t]
+    if t is not None:
+        presume_handoffs(pool, t)
     for account in pool.accounts:
         account.open = account.waiting = 0
     pool.accounts.configure(settings.tenants)
@@ -94,6 +94,12 @@ def succeed(settings: Settings, state: dict[str, Any], shift_s: float, *, t: flo
     control.roles.forget_moves()
     pool.refresh()
     return control
+
+
+def presume_handoffs(pool: Pool, t: float) -> None:
+    """Until `t` any engine may have made handoffs, for another router, that nobody comes for."""
+    for engine in pool.engines.values():
+        engine.abandoned_times = [t]
 
 
 def _life(engine: Engine) -> str:

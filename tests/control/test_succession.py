@@ -10,6 +10,7 @@ from narwhal.control import Control
 from narwhal.control.commands import CheckEngine, Decided, MoveRole, StartPrefill
 from narwhal.control.events import (
     AnyEvent,
+    DrainSet,
     EngineJoined,
     EngineUp,
     HoldSet,
@@ -20,7 +21,7 @@ from narwhal.control.events import (
     Tick,
 )
 from narwhal.control.snapshot import Cut, as_read
-from narwhal.control.succession import RoleEntry, RoleMap, follow_map, role_map, succeed
+from narwhal.control.succession import RoleEntry, RoleMap, follow_map, presume_handoffs, role_map, succeed
 from tests.control.driving import CURVES, Driver, only
 from tests.property.test_control import World
 
@@ -175,6 +176,16 @@ def test_an_engine_that_the_map_keeps_out_is_readmitted_though_this_router_never
     driver.feed(EngineUp(1.0, "e2", "life-5"))
     assert [e.id for e in driver.pool.decode] == ["e1"]
     assert only(driver.feed(EngineUp(2.0, "e2", "life-5")), CheckEngine).engine == "e2"
+
+
+def test_what_a_router_drains_that_was_told_nothing_may_still_be_read_for_a_lease() -> None:
+    driver = Driver("ppd")
+    presume_handoffs(driver.pool, 1.0)
+    driver.feed(DrainSet(2.0, ("e0",), True))
+    driver.feed(Tick(30.0))
+    assert not driver.engine("e0").drain.done
+    driver.feed(Tick(32.0))
+    assert driver.engine("e0").drain.done
 
 
 def test_a_first_life_waits_until_the_lease_is_proven() -> None:

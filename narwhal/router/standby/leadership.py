@@ -13,7 +13,7 @@ from narwhal.control.admission import Refusal
 from narwhal.control.commands import MoveRole
 from narwhal.control.events import LeaseChanged, MoveFailed, Role, RoleMoved
 from narwhal.control.snapshot import SnapshotError
-from narwhal.control.succession import RoleMap, follow_map, role_map, succeed
+from narwhal.control.succession import RoleMap, follow_map, presume_handoffs, role_map, succeed
 from narwhal.fleet.expanded import Expanded
 from narwhal.fleet.model import EtcdLease, FileLease, Fleet
 from narwhal.router.errors import ServeError
@@ -233,6 +233,7 @@ class Leadership:
     def _inherit(self) -> None:
         """Take over what the other router knew, where it told and was of this version."""
         shell, known = self._shell, None if self.follower is None else self.follower.known
+        presume_handoffs(shell.control.pool, shell.now())
         if known is None:
             return
         try:

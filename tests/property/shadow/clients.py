@@ -25,6 +25,8 @@ class Asked:
     """Length of its answer."""
     command: AnyCommand | None = None
     """What runs for it, or is waited for."""
+    since_t: float = 0.0
+    """Since when, on the world's clock."""
     turn: int = 0
     """Rises with each command: what an earlier leg still says is not reported."""
     handoff: Handoff | None = None
@@ -44,3 +46,7 @@ class Asked:
     def engine(self) -> str:
         """The engine that a leg of it runs on; empty: none does."""
         return getattr(self.command, "engine", "")
+
+    def reads_from(self, engine: str) -> bool:
+        """Whether KV of that engine may still be read for it."""
+        return self.handoff is not None and self.handoff.producer == engine

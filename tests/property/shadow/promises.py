@@ -13,12 +13,14 @@ from narwhal.control.commands import (
     StartPrefill,
     StartWhole,
 )
-from narwhal.control.events import AnyEvent, EngineJoined, EngineUp, LeaseChanged, Role
+from narwhal.control.events import AnyEvent, EngineJoined, EngineRevised, EngineUp, LeaseChanged, Role
 from narwhal.control.records import Decision
 from narwhal.control.succession import RoleMap
 
 PASSES = 4
 """Passes of the monitor after which a floor that can be kept must be."""
+
+PINS: dict[str, Role] = {"to prefill": "prefill", "to decode": "decode"}
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class Promises:
     def __init__(self) -> None:
         self.lives: dict[str, Life] = {}
         self.pins: dict[str, Role | None] = {}
+        self.file_pins: dict[str, Role | None] = {}
         self.frozen_with: set[str] | None = None
         """Lives that had been admitted when the lease became unproven; None while it is proven."""
         self.admitted: set[str] = set()
@@ -50,7 +53,10 @@ class Promises:
         """Before control handles an event."""
         if isinstance(event, EngineJoined) and event.engine not in self.lives:
             self.lives[event.engine] = Life()
-            self.pins[event.engine] = event.pin
+            self.pins[event.engine] = self.file_pins[event.engine] = event.pin
+        elif isinstance(event, EngineRevised) and event.engine in self.lives:
+            if event.pin != self.file_pins[event.engine]:
+                self.pins[event.engine] = self.file_pins[event.engine] = event.pin
         elif isinstance(event, EngineUp) and event.engine in self.lives:
             life = self.lives[event.engine]
             if event.generation != life.seen and life.known:
@@ -79,10 +85,11 @@ class Promises:
             entry = found.engines.get(name) if found is not None else None
             allowed = entry.generation if entry is not None else engine.vitals.admitted if engine.live else ""
             life = self.lives[name] = Life(engine.generation, allowed, entry is not None or engine.admitted)
-            self.pins[name] = engine.pin
+            self.pins[name], self.file_pins[name] = engine.pin, engine.file_pin
             if entry is not None:
                 assert engine.role == entry.role, "a takeover moved an engine"
                 assert engine.pin == entry.pin, "a takeover changed a pin"
+                assert engine.draining == entry.drains, "a takeover changed a drain"
             if allowed:
                 life.known = True
             self.admitted |= {allowed, engine.vitals.admitted}  # one that was out and is the same process may come back
@@ -92,7 +99,7 @@ class Promises:
 
     def check(self, control: Control, commands: list[AnyCommand]) -> None:
         """After control handled an event."""
-        decisions = {c.decision.id: c.decision for c in commands if isinstance(c, Decided)}
+        decisions = [command.decision for command in commands if isinstance(command, Decided)]
         for command in commands:
             if isinstance(command, EngineChanged):
                 self._changed(command)
@@ -101,9 +108,20 @@ class Promises:
             elif isinstance(command, MoveRole):
                 assert self.frozen_with is None, "a move without the lease"
                 assert self.pins[command.engine] in (None, command.role), "a pinned engine moved"
-        for decision in decisions.values():
+        for decision in decisions:
             if decision.outcome == "moved" and decision.trigger != "floor":
                 self._keeps_floors(control, decision)
+        drained = [c.engine for c in commands if isinstance(c, EngineChanged) and c.change == "draining"]
+        self._drains_above_floors(control, drained)
+
+    def _drains_above_floors(self, control: Control, drained: list[str]) -> None:
+        rules, split = control.settings.controller, control.pool.split()
+        for name in drained:
+            engine = control.pool.engines[name]
+            if engine.admitted and not engine.ejected and engine.leaves_t is None:
+                prefill = (engine.moving or engine.role) == "prefill"
+                left, least = (split[0], rules.min_prefill) if prefill else (split[1], rules.min_decode)
+                assert left >= least, "a drain broke a floor"
 
     def _changed(self, command: EngineChanged) -> None:
         life = self.lives[command.engine]
@@ -115,11 +133,15 @@ class Promises:
             self._admit(life)
         elif command.change == "left":
             del self.lives[command.engine]
-            del self.pins[command.engine]
+            del self.pins[command.engine], self.file_pins[command.engine]
         elif command.change in ("draining", "leaving"):
             life.barred.add(command.change)
         elif command.change == "undrained":
             life.barred.discard("draining")
+        elif command.change in ("pinned", "unpinned"):
+            self.pins[command.engine] = PINS[command.reason] if command.change == "pinned" else None
+        if command.change in ("draining", "undrained", "pinned", "unpinned"):
+            assert self.frozen_with is None, f"{command.change} without the lease"
 
     def _started(self, engine: str) -> None:
         life = self.lives[engine]

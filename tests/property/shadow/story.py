@@ -67,6 +67,8 @@ class Story:
         """How requests ended."""
         self.seen: dict[str, int] = {}
         """Commands by kind, and changes of engines."""
+        self.unread: dict[str, list[tuple[int, float]]] = {}
+        """Handoffs of each engine that nobody came for: its life, and when they were made, on the world's clock."""
         self.moves: dict[str, e.Role] = {}
         """Moves that the role map has and control has not heard of."""
         self._numbers = count()
@@ -199,10 +201,29 @@ class Story:
             self.seen[command.change] = self.seen.get(command.change, 0) + 1
             if command.change == "left":
                 self.troubles.left(command.engine)
+            elif command.change == "drained":
+                self._drained(command.engine)
+
+    def _drained(self, name: str) -> None:
+        """It may be stopped now: that harms nobody."""
+        engine, lease_s = self.fleet.engines[name], self.control_settings.kv_lease_s
+        assert not [a for a in self.asked.values() if a.engine == name and not isinstance(a.command, c.Resume)]
+        assert not [a for a in self.asked.values() if a.reads_from(name) and self.t - a.since_t < lease_s]
+        left = [made_t for life, made_t in self.unread.get(name, ()) if life == engine.life]
+        if engine.state == "up" and not self.led.pool.engines[name].ejected:
+            assert not [made_t for made_t in left if self.t - made_t < lease_s], "blocks of a handoff are kept yet"
+
+    def _given_up(self, asked: Asked) -> None:
+        """Nobody will read the handoff of a request, if it has one."""
+        handoff, asked.handoff = asked.handoff, None
+        if handoff is not None and not asked.visible:
+            self.unread.setdefault(handoff.producer, []).append((handoff.life, handoff.made_t - self.clock_s))
 
     def _over(self, number: int, how: str) -> None:
         assert number in self.asked, f"request {number} ends twice"
-        self.asked.pop(number).ended = how
+        asked = self.asked.pop(number)
+        asked.ended = how
+        self._given_up(asked)
         self.ended[how] = self.ended.get(how, 0) + 1
 
     def _replace(self, command: Any) -> None:
@@ -210,11 +231,12 @@ class Story:
         assert command.request in self.asked, f"{command} for a request that is over"
         asked = self.asked[command.request]
         asked.turn += 1
-        asked.command, asked.flowing = command, False
+        asked.command, asked.flowing, asked.since_t = command, False, self.t
         if isinstance(command, c.StartPrefill | c.StartDecode | c.StartWhole):
             assert command.engine not in asked.failed, f"{command} goes back to an engine that failed the request"
+        if not (isinstance(command, c.StartDecode) or (isinstance(command, c.Wait) and command.what == "seat")):
+            self._given_up(asked)
         if isinstance(command, c.StartPrefill):
-            asked.handoff = None
             self._leg_1(asked, command)
         elif isinstance(command, c.StartDecode):
             self._leg_2(asked, command)
@@ -296,6 +318,7 @@ class Story:
                 self.feed(e.LegFailed(self.now, asked.number, leg, engine.name, "client", status=400))  # type: ignore[arg-type]
             else:
                 asked.visible = asked.flowing = True
+                asked.handoff = None
                 asked.heard_t = self.t
                 asked.produced += 1
                 engine.tokens += 1

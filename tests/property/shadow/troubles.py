@@ -8,7 +8,7 @@ from narwhal.control import Control
 from narwhal.control import commands as c
 from narwhal.control import events as e
 from narwhal.control.snapshot import Cut
-from narwhal.control.succession import RoleMap, follow_map, role_map, succeed
+from narwhal.control.succession import RoleMap, follow_map, presume_handoffs, role_map, succeed
 from narwhal.router.standby.line import pieces, state_of
 from tests.property.shadow.promises import Promises
 
@@ -61,8 +61,7 @@ class Troubles:
         if not self.proven:
             self._prove(True)
         story.feed(e.HoldSet(story.now, False))
-        for name in story.led.pool.engines:
-            story.feed(e.DrainSet(story.now, name, False))
+        story.feed(e.DrainSet(story.now, tuple(story.led.pool.engines), False))
 
     # Engines and links
 
@@ -111,19 +110,23 @@ class Troubles:
         story, draw = self.story, self.random
         if story.control is None:
             return
-        name, role, now = draw.choice(list(story.control.pool.engines)), draw.choice(ROLES), story.now
-        kind = draw.choice(("move", "swap", "hold", "drain", "drain", "reload"))
+        names, now = list(story.control.pool.engines), story.now
+        name, other, role = draw.choice(names), draw.choice(names), draw.choice(ROLES)
+        kind = draw.choice(("move", "swap", "hold", "drain", "drain", "undrain", "readmit", "pin", "reload"))
         if kind == "move":
             story.feed(e.MoveRequested(now, name, role))
         elif kind == "swap":
-            story.feed(e.SwapRequested(now, name, draw.choice(list(story.control.pool.engines))))
-        elif kind == "hold" and self.proven:
-            story.feed(e.HoldSet(now, True, "a test"))
-            story.after(draw.uniform(0.1, LONGEST_S), lambda: story.feed(e.HoldSet(story.now, False)))
-        elif kind == "drain" and self.proven:
-            story.feed(e.DrainSet(now, name, True))
-            story.after(draw.uniform(0.1, LONGEST_S), lambda: story.feed(e.DrainSet(story.now, name, False)))
-        elif kind == "reload" and self.proven:
+            story.feed(e.SwapRequested(now, name, other))
+        elif kind == "hold":
+            story.feed(e.HoldSet(now, draw.random() < 0.5, "a test"))
+        elif kind in ("drain", "undrain"):
+            until_t = draw.choice((-1.0, now, now + draw.uniform(0.1, LONGEST_S)))
+            story.feed(e.DrainSet(now, (name, other), kind == "drain", until_t, draw.random() < 0.5))
+        elif kind == "readmit":
+            story.feed(e.ReadmitRequested(now, (name, other)))
+        elif kind == "pin":
+            story.feed(e.PinSet(now, name, draw.choice((None, role))))
+        elif self.proven:
             self._reload(name)
 
     def _reload(self, name: str) -> None:
@@ -134,7 +137,6 @@ class Troubles:
         if kind == "pin" and name in self.facts:
             pin = draw.choice((None, None, *ROLES))
             self.facts[name] = (self.facts[name][0], pin)
-            story.promises.pins[name] = pin
             story.feed(e.EngineRevised(story.now, name, story.curves, story.measured, pin))
         elif kind == "retire" and len(self.facts) > 2 and engine.leaves_t is None:
             self.facts.pop(name, None)
@@ -160,6 +162,7 @@ class Troubles:
     def left(self, name: str) -> None:
         """Control let an engine go."""
         self.story.fleet.engines.pop(name, None)
+        self.story.unread.pop(name, None)
 
     # Moves and the role map
 
@@ -227,9 +230,10 @@ class Troubles:
         if self.cut is not None and draw.random() < 0.8:
             _, cut = self.cut
             told = {name: msgspec.Raw(piece) for name, piece in pieces(cut, lambda: None).items()}
-            control = succeed(story.settings, state_of(told), story.clock_s - heard_s)
+            control = succeed(story.settings, state_of(told), story.clock_s - heard_s, t=story.now)
         else:
             control = self._own()
+            presume_handoffs(control.pool, story.now)
         found = msgspec.json.decode(self.stored, type=RoleMap) if self.stored is not None else None
         if found is not None:
             follow_map(control, found)
@@ -258,7 +262,6 @@ class Troubles:
             story.feed(e.EngineLeft(story.now, name))
         for name, (role, pin) in self.facts.items():
             if name in control.pool.engines:
-                story.promises.pins[name] = pin
                 story.feed(e.EngineRevised(story.now, name, story.curves, story.measured, pin))
             else:
                 story.introduce(name, role, pin)
