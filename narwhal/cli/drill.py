@@ -43,6 +43,9 @@ def list_drills() -> Result:
 def run(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Drills to run, or all.")],
     strict: Annotated[bool, typer.Option("--strict", help="Judge times, and shares, by their goals too.")] = False,
+    real: Annotated[
+        bool, typer.Option("--real", help="On vLLM on this machine's CPU, which is installed first; three of them can.")
+    ] = False,
     keep: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Where what failed leaves its logs; default: a temporary folder."),
@@ -55,10 +58,12 @@ def run(
     Example: narwhal drill run engine-hangs router-killed
 
     Example: sudo narwhal drill run all --strict --format json
+
+    Example: narwhal drill run all --real
     """
     from narwhal.drills import run_drills
 
-    done = run_drills(_named(names), progress().say, strict=strict, where=keep)
+    done = run_drills(_named(names, real=real), progress().say, strict=strict, real=real, where=keep)
     failed = [one for one in done if one.outcome == "failed"]
     lacking = [one for one in done if one.outcome == "unavailable"]
     status = "findings" if failed else "degraded" if lacking else "success"
@@ -67,14 +72,15 @@ def run(
     return Result(status, data, [one.kept for one in failed], problems, _text(done))
 
 
-def _named(names: list[str]) -> "list[Drill]":
-    from narwhal.drills import DRILLS
+def _named(names: list[str], *, real: bool) -> "list[Drill]":
+    from narwhal.drills import DRILLS, REAL
 
-    known = {drill.name: drill for drill in DRILLS}
+    known = {drill.name: drill for drill in (REAL if real else DRILLS)}
     for name in names:
         if name != ALL and name not in known:
             hint = f"all, or some of {', '.join(known)}"
-            raise CommandError(Problem("drill", f"there is no drill {name!r}", hint=hint))
+            text = f"there is no drill {name!r}{' on real engines' if real else ''}"
+            raise CommandError(Problem("drill", text, hint=hint))
     return [drill for name, drill in known.items() if ALL in names or name in names]
 
 

@@ -23,3 +23,6 @@ DRILLS: Sequence[Drill] = (
     pressure.lifecycle_refused,
     pressure.disk_full,
 )
+
+REAL: Sequence[Drill] = (engines.engine_hangs, engines.engine_restarts, engines.decode_killed)
+"""Those that can be played on real engines, in an order in which each leaves the next a fleet that serves."""

@@ -68,8 +68,6 @@ class Drill:
     plan: Plan
     """The fleet that it needs."""
     goals: tuple[Goal, ...] = ()
-    real: bool = False
-    """Whether it can also be played on real engines."""
 
     def data(self) -> dict[str, object]:
         """The row of `narwhal drill list`."""
@@ -80,18 +78,15 @@ class Drill:
             "how": self.how,
             "needs": list(self.plan.needs),
             "strict": [goal.words for goal in self.goals],
-            "real": self.real,
         }
 
 
-def drill(
-    name: str, *goals: Goal, plan: Plan | None = None, real: bool = False
-) -> "Callable[[Callable[[Fleet], Figures]], Drill]":
+def drill(name: str, *goals: Goal, plan: Plan | None = None) -> "Callable[[Callable[[Fleet], Figures]], Drill]":
     """Make a function a drill; the paragraphs of its docstring are the fault, the goal, and how it is brought about."""
 
     def decorate(play: "Callable[[Fleet], Figures]") -> Drill:
         fault, goal, how = (" ".join(part.split()) for part in (inspect.getdoc(play) or "").split("\n\n"))
-        return Drill(name, fault.rstrip("."), goal, how, play, plan or Plan(), goals, real)
+        return Drill(name, fault.rstrip("."), goal, how, play, plan or Plan(), goals)
 
     return decorate
 

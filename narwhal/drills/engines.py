@@ -7,7 +7,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from narwhal.drills.clients import Answer, Clients, ask, completion, say_failed
+from narwhal.drills.clients import Answer, ask, completion, say_failed
 from narwhal.drills.drill import Figures, Goal, drill, eventually, expect
 from narwhal.drills.fleet import Engine, Fleet
 from narwhal.drills.plan import Plan
@@ -24,7 +24,6 @@ _QUICK = {"readmit_backoff_s": 0.5}
     "decode-killed",
     Goal("gap_beyond_prefill_s", most=3.0),
     plan=Plan(speed=1.0),
-    real=True,
 )
 def decode_killed(fleet: Fleet) -> Figures:
     """Decode engine killed in mid-stream.
@@ -113,7 +112,7 @@ def engine_killed(fleet: Fleet) -> Figures:
     A prefill engine is killed under traffic, then a decode engine.
     """
     router, new = fleet.primary, 0
-    with Clients([router.address], fleet.model) as clients:
+    with fleet.clients() as clients:
         clients.more(20)
         for victim in (fleet.of_role("prefill")[0], fleet.of_role("decode")[0]):
             victim.process.kill()
@@ -132,7 +131,6 @@ def engine_killed(fleet: Fleet) -> Figures:
     Goal("suspected_s", most=3.0),
     Goal("longest_wait_s", most=3.0),
     plan=Plan(recovery=_QUICK),
-    real=True,
 )
 def engine_hangs(fleet: Fleet) -> Figures:
     """Engine hangs (SIGSTOP).
@@ -140,14 +138,16 @@ def engine_hangs(fleet: Fleet) -> Figures:
     Suspected within 3 s, no new work on it, no request waits more than 3 s because of it, an innocent peer is never
     blamed.
 
-    A prefill engine is stopped and goes on, then a decode engine. Waits are compared with the median before.
+    A prefill engine is stopped and goes on, then a decode engine; the last of a role is left out. Waits are compared
+    with the median before.
     """
-    router = fleet.primary
+    router, began_t = fleet.primary, time.monotonic()
+    victims = [engines[-1] for role in ("prefill", "decode") if len(engines := fleet.of_role(role)) > 1]
     suspected_s, waited_s = [], []
-    with Clients([router.address], fleet.model) as clients:
+    with fleet.clients() as clients:
         clients.more(20)
         usual_s = statistics.median(asked.waited_s for asked in clients.asked)
-        for victim in (fleet.of_role("prefill")[-1], fleet.of_role("decode")[-1]):
+        for victim in victims:
             stopped_t = time.monotonic()
             victim.process.send_group(signal.SIGSTOP)
             try:
@@ -164,7 +164,7 @@ def engine_hangs(fleet: Fleet) -> Figures:
             eventually(lambda v=victim: router.engine(v.id)["state"] == "live", "the readmission")  # type: ignore[misc]
         clients.more(10)
     expect(not clients.failed, f"requests failed: {say_failed(clients.failed)}")
-    _blamed_alone(router, {fleet.of_role("prefill")[-1].id, fleet.of_role("decode")[-1].id})
+    _blamed_alone(router, began_t, {victim.id for victim in victims})
     return {
         "requests": len(clients.asked),
         "failed": 0,
@@ -178,23 +178,27 @@ def _suspected(router: Router, name: str) -> float:
 
 
 def _given_to(router: Router, name: str, begin_t: float, end_t: float) -> list[Any]:
-    """The requests that arrived in a span of time and were served by an engine."""
-    rows = [row for row in router.rows("request") if begin_t < row["arrived_t"] < end_t]
-    return [row for row in rows if name in (row["prefill_engine"], row["decode_engine"])]
+    """The requests that an engine was given in a span of time: leg 2 is placed when leg 1 is answered."""
+
+    def given_t(row: Any) -> float:
+        second = row["decode_engine"] == name and row["prefilled_s"] is not None
+        return float(row["arrived_t"] + (row["prefilled_s"] if second else 0.0))
+
+    rows = [row for row in router.rows("request") if name in (row["prefill_engine"], row["decode_engine"])]
+    return [row for row in rows if begin_t < given_t(row) < end_t]
 
 
-def _blamed_alone(router: Router, names: set[str]) -> None:
-    """Expect that these engines and no others were ejected, and that no pair was taken out."""
-    ejected = {row["engine"] for row in router.rows("engine") if row["change"] == "ejected"}
+def _blamed_alone(router: Router, since_t: float, names: set[str]) -> None:
+    """Expect that these engines and no others were ejected since then, and that no pair was taken out."""
+    ejected = {row["engine"] for row in router.changes("ejected") if row["t"] >= since_t}
     expect(ejected == names, f"ejected were {sorted(ejected)}, at fault {sorted(names)}")
-    pairs = [f"{row['producer']} > {row['consumer']}" for row in router.changes("out") if "producer" in row]
+    pairs = [f"{row['producer']} > {row['consumer']}" for row in router.changes("out") if row["t"] >= since_t]
     expect(not pairs, f"pairs were taken out, and no link was at fault: {pairs}")
 
 
 @drill(
     "engine-restarts",
     plan=Plan(recovery={**_QUICK, "readmit_after": 4}),
-    real=True,
 )
 def engine_restarts(fleet: Fleet) -> Figures:
     """Engine restarts with another generation.
@@ -204,31 +208,30 @@ def engine_restarts(fleet: Fleet) -> Figures:
     A decode engine is killed and started again at once; a simulated one with a smaller KV cache, which makes it one of
     another contract: its readmission must say so.
     """
-    router, victim = fleet.primary, fleet.of_role("decode")[-1]
+    router, victim, began_t = fleet.primary, fleet.of_role("decode")[-1], time.monotonic()
     before = router.engine(victim.id)["generation"]
-    with Clients([router.address], fleet.model) as clients:
+    with fleet.clients() as clients:
         clients.more(10)
         victim.process.kill()
         if not fleet.real:
             _shrink(fleet, victim)
         victim.start()
-        began_t = time.monotonic()
+        started_t = time.monotonic()
         eventually(lambda: router.engine(victim.id)["generation"] != before, "the new generation")
         seen_t = time.monotonic()
         clients.more(10)
         eventually(lambda: router.engine(victim.id)["state"] == "live", "the readmission")
-        readmitted_s = time.monotonic() - began_t
+        readmitted_s = time.monotonic() - started_t
         clients.more(10)
     expect(not clients.failed, f"requests failed: {say_failed(clients.failed)}")
-    rows = [row for row in router.rows("engine") if row["engine"] == victim.id]
-    back = [row for row in rows if row["change"] == "readmitted"]
+    back = [row for row in router.changes("readmitted") if row["engine"] == victim.id and row["t"] >= began_t]
     expect(len(back) == 1, f"it was readmitted {len(back)} times")
     for proof in ("completes prompts", "hands KV over both ways"):
         expect(proof in back[0]["reason"], f"it was readmitted without a proof that it {proof}: {back[0]['reason']}")
     expect(fleet.real or "contract" in back[0]["reason"], f"its other contract was not noted: {back[0]['reason']}")
     given = _given_to(router, victim.id, seen_t, back[0]["t"])
     expect(not given, f"the new generation got {len(given)} requests before its readmission")
-    _blamed_alone(router, {victim.id})
+    _blamed_alone(router, began_t, {victim.id})
     return {"requests": len(clients.asked), "failed": 0, "readmitted_s": readmitted_s}
 
 

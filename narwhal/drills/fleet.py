@@ -4,23 +4,29 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from narwhal.dev import free_run
-from narwhal.drills.drill import UnavailableError, eventually
+from narwhal.drills.clients import Clients
+from narwhal.drills.drill import UnavailableError, eventually, expect
 from narwhal.drills.network import Network, open_network
 from narwhal.drills.plan import DISK, LOCAL, PRIMARY, STANDBY, Addresses, Plan, write_fleet
 from narwhal.drills.processes import Process
 from narwhal.drills.router import Router
 from narwhal.drills.web import etcd_value, get, metric, post
 from narwhal.engine.launch import simulated_argv
+from narwhal.engine.record import write_launch
+from narwhal.engine.render import render_launch
 from narwhal.fleet import EngineSpec, Expanded, open_fleet
 from narwhal.fleet.model import SimulatedRuntime
 
+_START_PATIENCE_S = 900.0
+"""How long an engine may take to start: real ones take half a minute alone, several on a busy machine far longer."""
 _DISK = "2m"
 """Size of a small disk."""
 
@@ -47,7 +53,16 @@ class Engine:
     def start(self) -> None:
         """Start it, or start it again, and wait until it answers."""
         self.process.start()
-        eventually(self.answers, f"the health of engine {self.id}")
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until it answers. Raises `DrillError` when its process ends before that."""
+
+        def answers() -> bool:
+            expect(self.process.runs, f"engine {self.id} ended: {self.process.tail()}")
+            return self.answers()
+
+        eventually(answers, f"the health of engine {self.id}", patience_s=_START_PATIENCE_S)
 
     def metric(self, name: str) -> float:
         """The sum of a metric's samples."""
@@ -103,6 +118,13 @@ class Fleet:
         """The one that takes over."""
         return self.routers[STANDBY]
 
+    def clients(self, count: int = 4, *, of: Sequence[Router] = (), pause_s: float = 0.0, **more: Any) -> Clients:
+        """Clients of these routers, of the primary where none is named; fewer and slower ones for real engines."""
+        if self.real:
+            count, pause_s = min(count, 2), max(pause_s, 0.3)
+        addresses = [router.address for router in of or (self.primary,)]
+        return Clients(addresses, self.model, count, pause_s=pause_s, **more)
+
     def of_role(self, role: str) -> list[Engine]:
         """The engines that have a role at the start."""
         return [engine for engine in self.engines if engine.spec.role == role]
@@ -141,15 +163,24 @@ def open_fleet_of(folder: Path, plan: Plan) -> Iterator[Fleet]:
         expanded = open_fleet(path)
         fleet = Fleet(folder, plan, expanded, [], {}, network, store, at.store, stack)
         for spec in expanded.engines:
-            name = spec.id.replace("/", "-")
-            process = Process(name, [*_on(network, spec.address), *simulated_argv(expanded, spec)], folder)
+            argv = [*_on(network, spec.address), *_engine_argv(folder, expanded, spec)]
+            process = Process(spec.id.replace("/", "-"), argv, folder)
             stack.callback(process.kill)
             process.start()
             fleet.engines.append(Engine(spec, process))
         for engine in fleet.engines:
-            eventually(engine.answers, f"the health of engine {engine.id}")
+            engine.wait()
         _start_routers(fleet, path, at)
         yield fleet
+
+
+def _engine_argv(folder: Path, expanded: Expanded, spec: EngineSpec) -> list[str]:
+    """The command that starts an engine."""
+    if isinstance(expanded.fleet.engines.runtime, SimulatedRuntime):
+        return simulated_argv(expanded, spec)
+    launch = folder / f"launch-{spec.index}.json"
+    write_launch(render_launch(expanded, spec), launch)
+    return [sys.executable, "-m", "narwhal", "engine", "run", "--launch", str(launch)]
 
 
 def _addresses(folder: Path, plan: Plan, network: Network | None) -> Addresses:

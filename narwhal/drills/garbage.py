@@ -5,7 +5,7 @@ import random
 import socket
 import time
 
-from narwhal.drills.clients import Address, Clients, say_failed
+from narwhal.drills.clients import Address, say_failed
 from narwhal.drills.drill import DrillError, Figures, drill, eventually, expect
 from narwhal.drills.fleet import Fleet
 from narwhal.drills.plan import Plan
@@ -66,7 +66,7 @@ def garbage(fleet: Fleet) -> Figures:
     themselves are `make fuzz`: ten minutes, and one in CI.
     """
     router = fleet.primary
-    with Clients([router.address], fleet.model, 2) as clients:
+    with fleet.clients(2) as clients:
         clients.more(5)
         began_bytes = router.process.resident_bytes()
         with contextlib.ExitStack() as stack:

@@ -1,20 +1,27 @@
 """Links between engines that die, and KV that arrives corrupt."""
 
-from narwhal.drills.clients import Clients, say_failed
+from narwhal.drills.clients import say_failed
 from narwhal.drills.drill import Figures, Goal, drill, eventually, expect
 from narwhal.drills.fleet import Fleet
 from narwhal.drills.plan import Plan
 from narwhal.drills.web import metric
 
 
-@drill("link-dead", plan=Plan(apart="engines", recovery={"link_retry_s": 2, "readmit_backoff_s": 0.5}))
+@drill(
+    "link-dead",
+    plan=Plan(
+        apart="engines",
+        serving={"admission": "open", "deadlines": {"first_token_s": 8}},
+        recovery={"link_retry_s": 2, "readmit_backoff_s": 0.5},
+    ),
+)
 def link_dead(fleet: Fleet) -> Figures:
     """One link between two engines dead.
 
     That pair is avoided, both engines keep serving others.
 
-    Each engine has a network namespace of its own, and what a prefill and a decode engine send to each other is lost.
-    The pair must be taken out, handoffs of both with others must go on, nobody may be ejected, and the pair must come
+    Each engine has a network namespace of its own, and what a prefill and a decode engine send to each other is lost; a
+    handoff may take 8 s (`serving.deadlines.first_token_s`). The pair must be taken out, handoffs of both with others must go on, nobody may be ejected, and the pair must come
     back with the link.
     """
     router, network = fleet.primary, fleet.network
@@ -22,7 +29,7 @@ def link_dead(fleet: Fleet) -> Figures:
     producer, consumer = fleet.of_role("prefill")[0], fleet.of_role("decode")[0]
     others = [(producer.id, fleet.of_role("decode")[1].id), (fleet.of_role("prefill")[1].id, consumer.id)]
     pair = (producer.id, consumer.id)
-    with Clients([router.address], fleet.model, 6) as clients:
+    with fleet.clients(6) as clients:
         eventually(
             lambda: router.links().get(pair, {}).get("handoffs", 0) > 0, f"a handoff from {pair[0]} to {pair[1]}"
         )
@@ -65,7 +72,7 @@ def kv_corrupt(fleet: Fleet) -> Figures:
     router = fleet.primary
     producer, consumer = fleet.of_role("prefill")[0], fleet.of_role("decode")[0]
     pair = (producer.id, consumer.id)
-    with Clients([router.address], fleet.model, 2, pause_s=0.05) as clients:
+    with fleet.clients(2, pause_s=0.05) as clients:
         eventually(lambda: metric(router.metrics(), "narwhal_canary_armed") == 1, "an armed canary")
         clients.more(10)
         consumer.fault(kind="corrupt_kv", side="consumer", engine=producer.peer_name(fleet.model))

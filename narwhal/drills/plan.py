@@ -18,12 +18,12 @@ Section = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a fleet is made. Simulated engines; the first `prefill` of them hold prefill."""
+    """How a fleet is made; the first `prefill` engines hold prefill."""
 
     engines: int = 4
     prefill: int = 2
     speed: float = 2.0
-    """Of the engines, relative to their profile."""
+    """Of simulated engines, relative to their profile."""
     seats: int = 64
     """Most streams of an engine at a time."""
     standby: bool = False
@@ -36,6 +36,11 @@ class Plan:
     """Whether both routers get one listening socket for clients, as systemd gives it."""
     small_disk: bool = False
     """Whether the journal is on a disk of its own, which is small."""
+    model_path: str = "/models/drill"
+    runtime: Section = field(default_factory=dict)
+    """Of real engines; empty: simulated ones."""
+    args: Section = field(default_factory=dict)
+    """Further arguments of the engines."""
     slo: Section = field(default_factory=lambda: {"ttft_s": 10.0, "tpot_s": 1.0})
     serving: Section = field(default_factory=lambda: {"admission": "open"})
     recovery: Section = field(default_factory=dict)
@@ -83,12 +88,13 @@ def _document(folder: Path, plan: Plan, at: Addresses) -> dict[str, Any]:
         "apiVersion": "narwhal/v1",
         "kind": "Fleet",
         "metadata": {"name": "drill"},
-        "model": {"name": MODEL, "path": "/models/drill"},
+        "model": {"name": MODEL, "path": plan.model_path},
         "slo": dict(plan.slo),
         "hosts": _hosts(plan, at),
         "engines": {
-            "runtime": {"kind": "simulated", "profile": "demo", "speed": plan.speed},
-            "max_model_len": 8192,
+            "runtime": dict(plan.runtime) or {"kind": "simulated", "profile": "demo", "speed": plan.speed},
+            "args": dict(plan.args),
+            "max_model_len": 4096,
             "max_num_seqs": plan.seats,
             "port_base": first + 4,
             "side_channel_port_base": first + 4 + plan.engines,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import uvloop
 
-from narwhal.drills.clients import Answer, Clients, ask, completion, say_failed
+from narwhal.drills.clients import Answer, ask, completion, say_failed
 from narwhal.drills.drill import PATIENCE_S, Figures, Goal, drill, eventually, expect
 from narwhal.drills.fleet import Fleet
 from narwhal.drills.plan import Plan
@@ -90,9 +90,9 @@ def lifecycle_refused(fleet: Fleet) -> Figures:
 
     Changes nothing, says why.
 
-    Each of these is asked for under traffic: the last prefill engine to decode (a floor), a move while roles are held,
-    an engine that there is none, a role that is none, a key that is none, orders to the standby. Each must be refused
-    with a reason, and leave roles, epoch, hold and engines as they were.
+    Each of these is asked for under traffic: to move or drain the last prefill engine (a floor), to move a pinned one,
+    or one while roles are held, engines, hosts, roles and keys that are none, orders to the standby. Each must be
+    refused with a reason, and leave roles, pins, epoch, hold and engines as they were.
     """
     router, standby = fleet.primary, fleet.standby
     first, last = fleet.engines[0].id, fleet.engines[-1].id
@@ -102,15 +102,24 @@ def lifecycle_refused(fleet: Fleet) -> Figures:
         (router, 400, "move", {"engine": last, "role": "both"}),
         (router, 400, "move", {"engine": last, "role": "prefill", "soon": True}),
         (router, 404, "swap", {"a": first, "b": "nowhere/7"}),
+        (router, 409, "drain", {"engines": [first]}),
+        (router, 409, "drain", {"engines": [last, first]}),
+        (router, 404, "drain", {"engines": [last, "nowhere"]}),
+        (router, 400, "drain", {"engines": [last], "deadline": 5}),
+        (router, 404, "readmit", {"engines": ["nowhere/7"]}),
+        (router, 404, "pin", {"engine": "nowhere/7", "role": "decode"}),
+        (router, 400, "pin", {"engine": last, "role": "both"}),
         (router, 400, "hold", {"because": "a drill"}),
         (standby, 503, "move", {"engine": last, "role": "prefill"}),
         (standby, 503, "hold", {}),
+        (standby, 503, "drain", {"engines": [last]}),
     ]
-    with Clients([router.address], fleet.model) as clients:
+    with fleet.clients() as clients:
         clients.more(5)
         calls = [_refused(router, *call) for call in wrong]
-        expect(router.order("hold", reason="a drill")[0] == 200, "the hold was refused")
-        calls.append(_refused(router, router, 409, "move", {"engine": last, "role": "prefill"}))
+        for verb, body in (("pin", {"engine": last, "role": "decode"}), ("hold", {"reason": "a drill"})):
+            expect(router.order(verb, **body)[0] == 200, f"{verb} was refused")
+            calls.append(_refused(router, router, 409, "move", {"engine": last, "role": "prefill"}))
         calls.append(_refused(router, router, 409, "swap", {"a": first, "b": last}))
         clients.more(5)
     expect(not clients.failed, f"requests failed: {say_failed(clients.failed)}")
@@ -124,8 +133,8 @@ def _refused(leader: Router, asked: Router, status: int, verb: str, body: dict[s
     found, answer = asked.order(verb, **body)
     expect(found == status, f"{verb} {body} was answered {found}, {status} was due: {answer}")
     error = answer.get("error") or {}
-    reason = str(error.get("message") or answer.get("reason") or "")
-    expect(bool(reason), f"{verb} {body} was refused without a reason: {answer}")
+    reason = str(error.get("message") or "")
+    expect(bool(reason) and answer["done"] is False, f"{verb} {body} was refused without a reason: {answer}")
     expect(_standing(leader) == before, f"{verb} {body} was refused, and changed something")
     return reason
 
@@ -149,7 +158,7 @@ def disk_full(fleet: Fleet) -> Figures:
     """
     router = fleet.primary
     filler = router.journal_dir.with_name("filler")
-    with Clients([router.address], fleet.model) as clients:
+    with fleet.clients() as clients:
         clients.more(10)
         _fill(filler)
         noticed_s = eventually(lambda: router.state()["journal"]["error"] != "", "the notice of a full disk")

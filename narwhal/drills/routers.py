@@ -29,7 +29,7 @@ def router_killed(fleet: Fleet) -> Figures:
     of clients with both addresses must be served; attempts may fail only where a router was gone or stood by.
     """
     primary, standby = fleet.primary, fleet.standby
-    with Clients([primary.address, standby.address], fleet.model, retry=True) as clients:
+    with fleet.clients(of=[primary, standby], retry=True) as clients:
         clients.more(10)
         _move(primary, fleet.engines[0].id, "decode")
         expect(primary.order("hold", reason="a drill")[0] == 200, "the hold was refused")
@@ -60,8 +60,7 @@ def router_host_lost(fleet: Fleet) -> Figures:
     """
     primary, standby = fleet.primary, fleet.standby
     assert fleet.network is not None
-    addresses = [primary.address, standby.address]
-    with Clients(addresses, fleet.model, retry=True, timeout_s=_SLOW_TO_ANSWER_S) as clients:
+    with fleet.clients(of=[primary, standby], retry=True, timeout_s=_SLOW_TO_ANSWER_S) as clients:
         clients.more(10)
         fleet.network.lose(primary.host)
         served_s = _served(standby, fleet)
@@ -87,7 +86,7 @@ def router_stopped(fleet: Fleet) -> Figures:
             told.release()
 
     body = completion(fleet.model, 0, tokens=_LONG_TOKENS, stream=True)
-    with Clients([primary.address], fleet.model) as clients, ThreadPoolExecutor(4) as pool:
+    with fleet.clients() as clients, ThreadPoolExecutor(4) as pool:
         clients.more(10)
         streams = [pool.submit(ask, primary.address, body, on_event=heard) for _ in range(4)]
         for _ in streams:
@@ -148,7 +147,7 @@ def routers_parted(fleet: Fleet) -> Figures:
     assert network is not None
     ttl_s = 5.0
     writers = []
-    with Clients([primary.address], fleet.model) as clients:
+    with fleet.clients() as clients:
         clients.more(5)
         network.cut(primary.host, standby.host)
 
@@ -182,7 +181,7 @@ def store_down(fleet: Fleet) -> Figures:
     primary, standby, victim = fleet.primary, fleet.standby, fleet.of_role("decode")[-1]
     assert fleet.store is not None
     roles = primary.roles()
-    with Clients([primary.address], fleet.model) as clients:
+    with fleet.clients() as clients:
         clients.more(5)
         fleet.store.kill()
         frozen_s = eventually(lambda: not primary.state()["lease"]["proven"], "doubt about the lease")
