@@ -11,6 +11,7 @@ from narwhal.drills.web import metric
     "link-dead",
     plan=Plan(
         apart="engines",
+        slo={"ttft_s": 5.0, "tpot_s": 1.0},
         serving={"admission": "open", "deadlines": {"first_token_s": 8}},
         recovery={"link_retry_s": 2, "readmit_backoff_s": 0.5},
     ),
@@ -21,8 +22,8 @@ def link_dead(fleet: Fleet) -> Figures:
     That pair is avoided, both engines keep serving others.
 
     Each engine has a network namespace of its own, and what a prefill and a decode engine send to each other is lost; a
-    handoff may take 8 s (`serving.deadlines.first_token_s`). The pair must be taken out, handoffs of both with others must go on, nobody may be ejected, and the pair must come
-    back with the link.
+    handoff may take 8 s (`serving.deadlines.first_token_s`). The pair must be taken out, handoffs of both with others
+    must go on, nobody may be ejected, and the pair must come back with the link.
     """
     router, network = fleet.primary, fleet.network
     assert network is not None
