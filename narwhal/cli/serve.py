@@ -13,6 +13,7 @@ _EXAMPLES = """examples:
   narwhal-serve --fleet fleet.yaml
   narwhal-serve --fleet /etc/narwhal/fleet.yaml --state-dir /var/lib/narwhal
   narwhal-serve --fleet /etc/narwhal/fleet.yaml --standby
+  narwhal-serve --fleet /etc/narwhal/fleet.yaml --resume
 
 SIGTERM or Ctrl-C stops it: nothing new is accepted, running requests finish for serving.shutdown_s seconds;
 a second signal ends them. SIGHUP reads the fleet file again, as narwhal reload does. Exit codes: 0 stopped,
@@ -45,6 +46,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--revoke", action="store_true", help="end the lease that this router left when it died, for ExecStopPost="
     )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from what the router kept in recovery.state_path: roles, pins, holds, drains, and what it learned",
+    )
     parser.add_argument("--version", action="version", version=f"narwhal-serve {narwhal.__version__}")
     return parser
 
@@ -54,10 +60,10 @@ def main(argv: list[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
     if arguments.revoke:
         sys.exit(_revoke(arguments.fleet, arguments.state_dir, standby=arguments.standby))
-    sys.exit(_serve(arguments.fleet, arguments.state_dir, standby=arguments.standby))
+    sys.exit(_serve(arguments.fleet, arguments.state_dir, standby=arguments.standby, resume=arguments.resume))
 
 
-def _serve(fleet: str, state_dir: str | None, *, standby: bool) -> int:
+def _serve(fleet: str, state_dir: str | None, *, standby: bool, resume: bool) -> int:
     from narwhal.fleet import FleetError, ProfileError, SourceError, open_fleet
     from narwhal.fleet.places import default_state_dir
     from narwhal.router import ServeError, serve
@@ -65,7 +71,11 @@ def _serve(fleet: str, state_dir: str | None, *, standby: bool) -> int:
     try:
         file = Path(fleet)
         folder = Path(state_dir) if state_dir else default_state_dir(os.environ)
-        serve(open_fleet(file), state_dir=folder, file=file, standby=standby)
+        expanded = open_fleet(file)
+        if resume and expanded.fleet.recovery.state_path is None:
+            text = "--resume: the fleet file does not say where the router keeps its state (recovery.state_path)"
+            return _fail("unusable", Problem("resume", text, fleet, hint="recovery: {state_path: state.json}"))
+        serve(expanded, state_dir=folder, file=file, standby=standby, resume=resume)
     except FleetError as error:
         problems = [Problem(f.id, f.message, f.file, f.line, f.column, f.field, f.hint) for f in error.findings]
         return _fail("unusable", *problems)

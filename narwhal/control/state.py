@@ -211,7 +211,6 @@ class Engine:
         self.draining = False
         """Whether the operator has it drained: it gets nothing new."""
         self.drain = Drain()
-        """How far that is."""
         self.abandoned_times: list[float] = []
         """When handoffs of it were made that nobody will read any more, in order; their blocks are kept for a lease."""
         self.leaves_t: float | None = None

@@ -26,6 +26,7 @@ from narwhal.router.probes import Probes
 from narwhal.router.reach import engine_reach
 from narwhal.router.reloader import Reloader
 from narwhal.router.requests import STOPPING
+from narwhal.router.resume import LOOK_S, Keeping, resume
 from narwhal.router.rows import StartRow
 from narwhal.router.shell import Shell
 from narwhal.router.speeds import Speeds
@@ -54,12 +55,22 @@ class Part:
     state_dir: Path
     file: Path | None
     """Where the fleet file stands; None: it came from elsewhere."""
+    resume: bool = False
+    """Whether it goes on from what it keeps on disk."""
 
     @property
     def journal_dir(self) -> Path:
         """Where the journal is kept; a standby on its primary's host keeps its own beside it."""
         given = self.expanded.fleet.observability.journal.path
-        path = Path(given) if given else self.state_dir / "journal"
+        return self._own(Path(given) if given else self.state_dir / "journal")
+
+    @property
+    def state_path(self) -> Path | None:
+        """Where its state is kept, if it is."""
+        given = self.expanded.fleet.recovery.state_path
+        return None if given is None else self._own(self.state_dir / given)
+
+    def _own(self, path: Path) -> Path:
         apart = self.expanded.routers[0].standby and self.expanded.on_one_host
         return path.with_name(f"{path.name}-standby") if apart else path
 
@@ -106,24 +117,24 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     members.use_profile(fleet, part.profile)
     for engine in expanded.engines:
         members.join(engine)
+    keeping = _keep_state(part, shell, members, admin)
     shell.begin()
     collector = LeaseCollector()
     admin.register(collector)
     turns: Turns | None = None
     if has_lease(fleet):
         turns = Turns(shell, members, tries, clients, listeners, orders, expanded, part.state_dir)
+        keeping.leads = lambda: turns.leadership.leads
         turns.start(admin, reloader, collector)
     else:
         tries.begin()
+    shell.every(LOOK_S, keeping.look)
     shell.every(CERTIFICATES_S, listeners.check_certificates)
     shell.every(HOUSEKEEPING_S, clients.keep_house)
     shell.every(HOUSEKEEPING_S, lambda: check_times(admin.connections, shell.now()))
     calm_collector()
     if await clients.ready(orders.stop):
-        _watchdog(shell, orders)
-        _say_serving(expanded, orders.pid)
-        orders.tell("READY=1")
-        orders.reload = lambda: _reload(reloader, orders)
+        _say_serving(expanded, shell, orders, reloader)
     await orders.stop.wait()
     orders.reload = lambda: None
     shutdown_s = shell.settings.serving.shutdown_s
@@ -134,6 +145,7 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     shell.refusing = STOPPING
     listeners.close_clients()
     await clients.drain(shutdown_s, orders.hurry)
+    await keeping.stop()
     listeners.close_admin()
     await tries.stop()
     await probes.stop()
@@ -143,6 +155,15 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     journal.close()
     if turns is not None and turns.failure:
         raise ServeError(turns.failure)
+
+
+def _keep_state(part: Part, shell: Shell, members: Members, admin: Admin) -> Keeping:
+    """Go on from what is kept on disk, where that is wanted, and have it kept, where the fleet file says where."""
+    if part.resume and part.state_path is not None:
+        resume(shell, members, part.state_path)
+    keeping = Keeping(shell, part.state_path)
+    admin.register(keeping)
+    return keeping
 
 
 def calm_collector() -> None:
@@ -161,13 +182,19 @@ def _use_measured_profiles(expanded: Expanded, members: Members, probes: Probes)
     probes.on_life = lambda engine, page: speeds.look(engine, page, fleet, probes.timeout_s)
 
 
-def _say_serving(expanded: Expanded, pid: int) -> None:
-    """Ports, not addresses: a log leaves the house more often than a fleet file."""
+def _say_serving(expanded: Expanded, shell: Shell, orders: Orders, reloader: Reloader) -> None:
+    """Clients are accepted: say it, and take orders.
+
+    Ports, not addresses: a log leaves the house more often than a fleet file.
+    """
     router, engines = expanded.routers[0], len(expanded.engines)
     log.info(
         "serving %s: clients on port %d, operators on port %d, %d engines, pid %d",
-        *(expanded.fleet.metadata.name, router.port, router.admin_port, engines, pid),
+        *(expanded.fleet.metadata.name, router.port, router.admin_port, engines, orders.pid),
     )
+    _watchdog(shell, orders)
+    orders.tell("READY=1")
+    orders.reload = lambda: _reload(reloader, orders)
 
 
 def _reload(reloader: Reloader, orders: Orders) -> None:

@@ -20,6 +20,7 @@ from narwhal.router.envelope import OrderAnswer
 from narwhal.router.matrix import Changes, Links
 from narwhal.router.reload import Reload
 from narwhal.router.rows import AnyRow
+from narwhal.router.saved import Knowledge, SavedState
 from narwhal.router.standby import FollowLine
 
 
@@ -64,6 +65,7 @@ TITLES = {
     "links": "Links",
     "changes": "Changes",
     "order-answer": "OrderAnswer",
+    "saved-state": "SavedState",
 }
 
 
@@ -92,6 +94,10 @@ def render(name: str) -> str:
             other = _schema(line)
             body["$defs"] |= other["$defs"]
             body["anyOf"].append({"$ref": other["$ref"]})
+    elif name == "saved-state":
+        body, state = _schema(SavedState), _schema(Knowledge)
+        body["$defs"] |= state["$defs"]
+        body["$defs"]["SavedState"]["properties"]["state"] = {"$ref": state["$ref"]}
     elif name in DOCUMENTS:
         body = _schema(DOCUMENTS[name])
     else:

@@ -24,8 +24,12 @@ from narwhal.router.workers import supervise
 log = logging.getLogger("narwhal.router")
 
 
-def serve(expanded: Expanded, *, state_dir: Path, file: Path | None = None, standby: bool = False) -> None:
+def serve(
+    expanded: Expanded, *, state_dir: Path, file: Path | None = None, standby: bool = False, resume: bool = False
+) -> None:
     """Run the primary router of a fleet, or its standby, until SIGTERM or SIGINT; SIGHUP reads `file` again.
+
+    `resume`: go on from what was kept in `recovery.state_path`.
 
     Raises `ServeError` when it cannot listen, `ProfileError` when the engines' profile cannot be used.
     """
@@ -38,7 +42,7 @@ def serve(expanded: Expanded, *, state_dir: Path, file: Path | None = None, stan
     _log_to_stderr(expanded.fleet.observability.log_level)
     _warn_of_what_has_no_effect(expanded)
     _raise_file_limit()
-    part = Part(expanded, fleet_profile(expanded.fleet), state_dir, None if file is None else file.absolute())
+    part = Part(expanded, fleet_profile(expanded.fleet), state_dir, None if file is None else file.absolute(), resume)
     if expanded.fleet.routers.workers > 1:
         supervise(part)
         return
@@ -90,7 +94,6 @@ def _warn_of_what_has_no_effect(expanded: Expanded) -> None:
     fleet = expanded.fleet
     keys = {
         "profiles.path": fleet.profiles.path is not None and isinstance(fleet.engines.runtime, SimulatedRuntime),
-        "recovery.state_path": fleet.recovery.state_path is not None,
     }
     for key in (key for key, is_set in keys.items() if is_set):
         log.warning("%s has no effect in this version of narwhal-serve", key)

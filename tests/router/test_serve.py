@@ -94,11 +94,12 @@ def test_a_tenants_key_that_cannot_be_read_stops_the_start(tmp_path: Path, engin
 def test_a_key_without_effect_is_named_at_the_start(
     tmp_path: Path, engines: list[FakeEngine], caplog: pytest.LogCaptureFixture
 ) -> None:
-    fleet, port, _ = write_fleet(tmp_path, [engine.port for engine in engines], recovery="state_path: /nowhere")
+    fleet, port, _ = write_fleet(tmp_path, [engine.port for engine in engines])
+    fleet.write_text(fleet.read_text() + "profiles: {path: /nowhere}\n")
     with socket.create_server(("127.0.0.1", port)), pytest.raises(ServeError):
         serve(open_fleet(fleet), state_dir=tmp_path)
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warned == ["recovery.state_path has no effect in this version of narwhal-serve"]
+    assert warned == ["profiles.path has no effect in this version of narwhal-serve"]
 
 
 def test_a_fleet_file_that_cannot_be_used_gives_exit_code_2(tmp_path: Path) -> None:

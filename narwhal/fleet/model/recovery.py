@@ -66,4 +66,5 @@ class Recovery(Model):
     canary: Canary = Field(default_factory=Canary)
     """The background canary."""
     state_path: str | None = None
-    """Where the router keeps its state on disk."""
+    """File in which the router keeps its state, for `narwhal-serve --resume`; a relative path is one in the router's
+    state directory. null: nothing is kept."""

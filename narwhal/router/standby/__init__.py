@@ -6,7 +6,7 @@ answers clients with 503. What must have one writer, the role map, is written in
 
 from narwhal.router.standby.feed import Feed
 from narwhal.router.standby.leadership import STANDBY, Leadership, has_lease
-from narwhal.router.standby.line import FollowLine
+from narwhal.router.standby.line import FollowLine, pieces, state_of
 from narwhal.router.standby.shown import LeaseCollector
 
-__all__ = ["STANDBY", "Feed", "FollowLine", "LeaseCollector", "Leadership", "has_lease"]
+__all__ = ["STANDBY", "Feed", "FollowLine", "LeaseCollector", "Leadership", "has_lease", "pieces", "state_of"]

@@ -245,6 +245,7 @@ class Supervisor:
             *(crew.control, _words(status)),
         )
         self._read_again()
+        self._part = replace(self._part, resume=True)  # from what the dead one kept, if it did
         self._begin()
 
     def _read_again(self) -> None:
@@ -254,7 +255,8 @@ class Supervisor:
         try:
             own = self._part.expanded.routers[0]
             expanded = open_fleet(self._part.file).of_router(standby=own.standby)
-            self._part = replace(self._part, expanded=expanded, profile=fleet_profile(expanded.fleet))
+            profile = fleet_profile(expanded.fleet)
+            self._part = replace(self._part, expanded=expanded, profile=profile)
         except (ValueError, FleetError, SourceError, ProfileError):
             log.error("%s cannot be used now; starting with what it said before", self._part.file)
 
