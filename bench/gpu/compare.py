@@ -24,8 +24,8 @@ def quantile(values: list[float], share: float) -> float:
     return sorted(values)[min(int(share * len(values)), len(values) - 1)]
 
 
-def simulated(prepared: Prepared, requests: list[dict[str, Any]]) -> Simulation:
-    """The same requests at the same moments in the simulator."""
+def simulated(prepared: Prepared, requests: list[dict[str, Any]], *, shared: bool) -> Simulation:
+    """The same requests at the same moments in the simulator; `shared`: both engines are on one card."""
     workload = Workload(
         name="h200",
         times_s=[r["t_s"] for r in requests],
@@ -34,7 +34,7 @@ def simulated(prepared: Prepared, requests: list[dict[str, Any]]) -> Simulation:
         classes=[r["kind"] for r in requests],
         seconds=max(r["t_s"] for r in requests) + 1.0,
     )
-    engines = tuple(replace(engine, device="gpu:0") for engine in prepared.scenario.engines)
+    engines = tuple(replace(engine, device="gpu:0" if shared else "") for engine in prepared.scenario.engines)
     scenario = replace(prepared.scenario, engines=engines, traffic=lambda rate_rps, seed: workload)
     sim = simulation(scenario, parse_policy("static:1p1d"), 1.0, 1)
     sim.run()
@@ -55,7 +55,7 @@ def main(path: Path) -> None:
     print("| req/s | figure | H200 | simulated | ratio |\n|---|---|---|---|---|")
     for rate, requests in found["rates"].items():
         served = [r for r in requests if r["result"] == "served"]
-        sim = simulated(prepared, requests)
+        sim = simulated(prepared, requests, shared=found.get("gpus", 1) == 1)
         done = [r for r in sim.requests if r.outcome == "served"]
         for name, ours, theirs in (
             ("TTFT", [r["ttft_s"] for r in served], [r.ttft_s for r in done]),

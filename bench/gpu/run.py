@@ -90,7 +90,7 @@ class Bench:
 
     def init(self, template: str, engines: int) -> None:
         """Make the instance."""
-        self.found |= {"template": template, "engines": engines}
+        self.found |= {"template": template, "engines": engines, "gpus": GPUS}
         real = () if template == "simulated" else ("--model", self.model, "--environment", ENVIRONMENT)
         made = narwhal(
             "dev",
