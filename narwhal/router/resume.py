@@ -11,7 +11,7 @@ import msgspec
 
 import narwhal
 from narwhal.control.snapshot import Cut, SnapshotError
-from narwhal.control.succession import RoleMap, follow_map, role_map, succeed
+from narwhal.control.succession import RoleMap, follow_map, presume_handoffs, role_map, succeed
 from narwhal.engine.process import boot_id
 from narwhal.router import saved
 from narwhal.router.members import Members
@@ -113,7 +113,7 @@ def resume(shell: Shell, members: Members, path: Path) -> None:
     if knowledge.version == narwhal.__version__:
         shift_s = saved.shift_s(knowledge, boot_id(), now_t, time.time())
         try:
-            shell.adopt(succeed(shell.settings, state_of(knowledge.pieces), shift_s, t=now_t))
+            shell.adopt(succeed(shell.settings, state_of(knowledge.pieces), shift_s))
             shell.tokens_per_byte = knowledge.tokens_per_byte
         except (SnapshotError, KeyError, msgspec.DecodeError) as error:
             log.error(
@@ -126,6 +126,7 @@ def resume(shell: Shell, members: Members, path: Path) -> None:
         )
     pool = shell.control.pool
     follow_map(shell.control, knowledge.map)
+    presume_handoffs(pool, now_t)
     for engine in pool.engines.values():
         engine.suspected = True  # it may be gone since; the next look tells
     pool.refresh()

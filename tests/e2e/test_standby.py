@@ -146,6 +146,9 @@ def test_a_killed_primary_is_followed_by_a_standby_that_knows_what_it_knew(tmp_p
         assert primary.send("POST", "/narwhal/move", move, admin=True)[0] == 200
         eventually(lambda: roles(primary)["local/0"] == "decode", "the move")
         assert primary.send("POST", "/narwhal/hold", {"reason": "tonight"}, admin=True)[0] == 200
+        drain = {"engines": ["local/3"], "stay": True}
+        assert primary.send("POST", "/narwhal/drain", drain, admin=True)[0] == 200
+        assert primary.send("POST", "/narwhal/pin", {"engine": "local/1", "role": "prefill"}, admin=True)[0] == 200
         before = primary.state()
         known = standby.send("GET", "/metrics", admin=True)[2].decode()
         lines = int(
@@ -166,6 +169,13 @@ def test_a_killed_primary_is_followed_by_a_standby_that_knows_what_it_knew(tmp_p
         assert roles(standby) == {"local/0": "decode", "local/1": "prefill", "local/2": "decode", "local/3": "decode"}
         assert after["hold"] == before["hold"] == {"on": True, "reason": "tonight"}
         assert after["epoch"] == before["epoch"] == 1
+        assert {e["id"]: (e["pin"], e["state"] in ("draining", "drained")) for e in after["engines"]} == {
+            "local/0": (None, False),
+            "local/1": ("prefill", False),
+            "local/2": (None, False),
+            "local/3": (None, True),
+        }
+        assert after["engines"][3]["drain"]["stays"]
         assert {e["id"]: e["generation"] for e in after["engines"]} == {
             e["id"]: e["generation"] for e in before["engines"]
         }
