@@ -46,10 +46,12 @@ routers:
   admin:
     port: 8001
     standby_port: 8011
-    bind: loopback
+    bind: fabric
     tokens:
       - {name: ops, scope: operate, token: {file: /keys/ops}}
       - {name: scrape, scope: read, token: {env: SCRAPE}}
+      - {name: peer, scope: replicate, token: {file: /keys/peer}}
+    tls: {cert: /tls/admin.pem, key: /tls/admin.key}
   front: vip
   vip: {address: 10.0.0.100/24, interface: eth0}
   tenants:

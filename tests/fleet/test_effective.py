@@ -12,7 +12,7 @@ def test_every_value_says_where_it_comes_from() -> None:
     assert values['engines.overrides["gpu-1/0"].pin'] == ("prefill", "fleet.yaml:29")
     assert values["serving.margin"] == (0.0, "default")
     assert values["recovery.eject_after"] == (3, "default")
-    assert values["routers.tenants[0].keys[0].file"] == ("/keys/a", "fleet.yaml:51")
+    assert values["routers.tenants[0].keys[0].file"] == ("/keys/a", "fleet.yaml:53")
 
 
 def test_the_table_has_a_line_for_each_value() -> None:

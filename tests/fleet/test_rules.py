@@ -54,7 +54,7 @@ MISTAKES = {
         "file\nserving",
     ),
     "NW041": ("  standby: edge-2", "  standby: edge-1", "edge-1\n  port"),
-    "NW042": ("    bind: loopback", "    bind: fabric", "fabric\n"),
+    "NW042": ("    tls: {cert: /tls/admin.pem, key: /tls/admin.key}\n", "", "fabric\n"),
     "NW043": ("  front: vip", "  front: lb", "vip: {address"),
     "NW044": ("  bind: all", "  bind: loopback", "loopback\n  admin"),
     "NW045": ("{address: 10.0.0.100/24,", "{address: 10.0.0.100,", "10.0.0.100"),
@@ -79,8 +79,9 @@ MISTAKES = {
     "NW061": ("    shrink: 0.5", "    shrink: 1.0", "1.0\n    expand"),
     "NW062": ("    short_window_s: 3", "    short_window_s: 0.5", "1\n    short"),
     "NW070": ("{name: scrape, scope", "{name: ops, scope", "ops, scope: read"),
-    "NW071": ("{env: SCRAPE}", "{file: /keys/ops}", "{file: /keys/ops}}\n  front"),
+    "NW071": ("{env: SCRAPE}", "{file: /keys/ops}", "{file: /keys/ops}}\n      - {name: peer"),
     "NW073": ("profiles: {", "recovery:\n  drift: {eject_at: 1.25}\nprofiles: {", "1.25"),
+    "NW074": ("scope: replicate", "scope: read", "edge-2\n  port"),
     "NW063": ("    overflow: false", "    overflow: true", "true\nprofiles"),
 }
 """One mistake for each rule."""
@@ -132,6 +133,12 @@ def test_the_split_has_room_for_the_pins() -> None:
     text = broken("gpu-1/1: {gpus: [1]}", "gpu-1/1: {pin: prefill, gpus: [1]}")
     text = broken("  prefill: 3\n  decode: 5", "  prefill: 1\n  decode: 7", text)
     assert_only(text, "NW032", "1\n  decode: 7")
+
+
+def test_a_standby_elsewhere_reaches_no_loopback_listener() -> None:
+    text = broken("    bind: fabric", "    bind: loopback")
+    assert_only(text, "NW074", "edge-2\n  port")
+    assert findings(broken("  standby: edge-2\n", "", text)) == []
 
 
 def test_advisory_is_for_a_controller_that_is_on() -> None:
@@ -214,12 +221,13 @@ def test_a_literal_token_is_found_and_not_repeated() -> None:
 
 
 def test_the_admin_listener_off_loopback_needs_both() -> None:
-    tls = "    bind: all\n    tls: {cert: /c, key: /k}"
-    without_tokens = re.sub(r"    tokens:\n(      .*\n)+", "", BASE)
+    alone = broken("  standby: edge-2\n", "")  # which would need a token too
+    tls = "    tls: {cert: /tls/admin.pem, key: /tls/admin.key}\n"
+    without_tokens = re.sub(r"    tokens:\n(      .*\n)+", "", alone)
     for text, missing in (
-        (broken("    bind: loopback", "    bind: all"), "tls"),
-        (broken("    bind: loopback", tls, without_tokens), "tokens"),
-        (broken("    bind: loopback", "    bind: all", without_tokens), "tokens and tls"),
+        (broken(tls, "", alone), "tls"),
+        (without_tokens, "tokens"),
+        (broken(tls, "", without_tokens), "tokens and tls"),
     ):
         assert [(f.id, f.message.split("without ")[1]) for f in findings(text)] == [("NW042", missing)]
 

@@ -1,4 +1,4 @@
-"""NW070 to NW079: who may use the admin listener, and TLS to the engines."""
+"""NW070 to NW079: who may use the admin listener, the standby too, and TLS to the engines."""
 
 from collections.abc import Iterator
 
@@ -60,3 +60,25 @@ def simulated_engines_are_plain(facts: Facts) -> Iterator[Hit]:
     if plain is not None:
         text = f"the simulated engine {plain.id} speaks plain HTTP"
         yield Hit(("engines", "tls"), text, "engines with an https URL", plain.id, key=True)
+
+
+@rule(
+    "NW074",
+    "standby that cannot follow",
+    means=(
+        "From another host a standby reads what the primary knows over the admin listener. Without that there is no "
+        "planned handover, and it would take over with what the role map says alone."
+    ),
+    fix="Give `routers.admin` `bind: fabric` with `tls`, and a token of scope `replicate`.",
+)
+def standby_can_follow(facts: Facts) -> Iterator[Hit]:
+    """A standby on another host reaches the admin listener, and has a token for it."""
+    routers = facts.fleet.routers
+    if routers.standby in (None, routers.primary):
+        return
+    missing = ["the admin listener is bound to loopback"] if routers.admin.bind == "loopback" else []
+    if not any(known(lambda t: t.scope, token) in ("replicate", None) for token in routers.admin.tokens):
+        missing.append("no token has the scope `replicate`")
+    if missing:
+        text = f"the standby is on {routers.standby!r}, and {' and '.join(missing)}"
+        yield Hit(("routers", "standby"), text, "an admin listener that it may read", routers.standby)
