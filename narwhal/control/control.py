@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from narwhal.control import admission, drains, losses
-from narwhal.control.commands import AnyCommand, EngineChanged
+from narwhal.control.commands import AnyCommand, EngineChanged, PairChanged
 from narwhal.control.demand import Demand
 from narwhal.control.events import (
     AnyEvent,
@@ -154,6 +154,9 @@ class Control:
     def _standing(self, t: float, commands: list[AnyCommand]) -> list[AnyCommand]:
         """An engine's standing may have changed: who is open, what runs on a lost one, who can be placed now."""
         self.pool.refresh()
+        for pair in [c for c in commands if isinstance(c, PairChanged) and c.change == "out"]:
+            victims = losses.parted(self.pool, self.settings, pair.producer, pair.consumer)
+            commands = commands + self.lifecycle.send_on(victims, pair.consumer, t, "handoff")
         for change in [c for c in commands if isinstance(c, EngineChanged)]:
             if change.change in LOST:
                 gone = change.engine not in self.pool.engines

@@ -61,6 +61,20 @@ def stalled(pool: Pool, settings: Settings, engine: str) -> list[Request]:
     ]
 
 
+def parted(pool: Pool, settings: Settings, producer: str, consumer: str) -> list[Request]:
+    """What is to be sent on from a pair that was taken out: it may wait for KV that will not come, or comes wrong.
+
+    No deadline ends that wait where the answer comes in one piece.
+    """
+    return [
+        request
+        for request in pool.requests.values()
+        if request.decode_engine == consumer
+        and _reads_from(request, producer)
+        and request.attempts < settings.serving.max_retries
+    ]
+
+
 def left_on(pool: Pool, settings: Settings, engine: str, t: float) -> list[Request]:
     """What an engine still has: requests on it, and those for which its KV may still be read."""
     return [

@@ -13,7 +13,16 @@ from narwhal.control.commands import (
     StartWhole,
     TryPair,
 )
-from narwhal.control.events import CanaryArmed, EngineObserved, FirstToken, Outcome, PairTried, RequestFinished, Tick
+from narwhal.control.events import (
+    CanaryArmed,
+    EngineObserved,
+    FirstToken,
+    LegFailed,
+    Outcome,
+    PairTried,
+    RequestFinished,
+    Tick,
+)
 from tests.control.driving import Driver, only
 
 Spoilt = Callable[[str, str], bool]
@@ -189,3 +198,24 @@ def test_kv_that_was_read_after_its_lease_is_an_alarm_by_itself() -> None:
     assert (alarm.engine, alarm.change) == ("e0", "alarm")
     assert driver.engine("e0").vitals.alarms == 2
     assert driver.feed(EngineObserved(2.1, "e0", 0, 0, 0, late_notifications=5)) == []
+
+
+def test_what_waits_for_kv_over_a_pair_is_sent_on_when_the_pair_is_taken_out() -> None:
+    driver = Driver("ppdd")
+    placed: dict[tuple[str, str], list[int]] = {}
+    for number in range(8):
+        producer = only(driver.arrive(number, 10), StartPrefill).engine
+        placed.setdefault((producer, only(driver.prefilled(number), StartDecode).engine), []).append(number)
+    pair, (failed, waiting, *_) = max(placed.items(), key=lambda item: len(item[1]))
+    commands = driver.feed(LegFailed(driver.t, failed, "decode", pair[1], "handoff"))
+    while tries := [c for c in commands if isinstance(c, TryPair)]:
+        commands = []
+        for probe in tries:
+            outcome: Outcome = "leg_2" if (probe.producer, probe.consumer) == pair else "right"
+            commands += driver.feed(PairTried(driver.t, probe.number, probe.producer, probe.consumer, outcome))
+    assert only(driver.commands, PairChanged).change == "out"
+    begun_anew = {c.request for c in commands if isinstance(c, StartPrefill)}
+    assert waiting in begun_anew
+    assert begun_anew <= set(placed[pair])
+    again = only(driver.prefilled(waiting), StartDecode).engine
+    assert again != pair[1]
