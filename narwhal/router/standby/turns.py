@@ -23,6 +23,8 @@ from narwhal.router.tries import Tries
 log = logging.getLogger("narwhal.router")
 HANDOVER_S = 10.0
 """How long the other router may take to lead, in seconds."""
+BOTH_S = 1.0
+"""How long both serve at a planned handover, in seconds: who goes by `/ready` sees the other one first."""
 PORT_S = 10.0
 """How long the former leader may take to leave the port that both use, in seconds."""
 _RETRY_S = 0.05
@@ -97,7 +99,10 @@ class Turns:
 
     async def _pass_on(self) -> bool:
         await self.feed.flush()
-        return await self.leadership.hand_over(HANDOVER_S)
+        if not await self.leadership.hand_over(HANDOVER_S):
+            return False
+        await asyncio.sleep(BOTH_S)
+        return True
 
     def _serve(self) -> None:
         if self._expanded.share_port and not self._listeners.clients:
