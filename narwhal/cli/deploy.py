@@ -10,11 +10,11 @@ import typer
 
 from narwhal.cli.app import progress, verb
 from narwhal.cli.gatewords import DirectoryOption, FleetArgument, deploy_errors, opened_run
-from narwhal.cli.hostkeys import AcceptOption, confirmed_key
+from narwhal.cli.hostkeys import AcceptOption, confirmed_keys
 from narwhal.cli.output import CommandError, Problem, Result
 
 if TYPE_CHECKING:
-    from narwhal.deploy import Choice, GateEvidence, Opened, Outcome, Standing
+    from narwhal.deploy import Choice, GateEvidence, Opened, Outcome, Standing, Stop
 
 GateOption = Annotated[str | None, typer.Option("--through", metavar="GATE", help="Stop after this gate: A to G.")]
 LimitOption = Annotated[
@@ -90,9 +90,9 @@ def prepared(opened: "Opened", accepted: list[str]) -> "Opened":
     """A run that can begin: host keys known, a bundle there or approved, the directory rendered."""
     from narwhal.deploy import changes, confirm, open_run, unpinned, write_directory
 
-    new = {host.name: confirmed_key(host.name, host.ssh, accepted) for host in unpinned(opened) if host.ssh}
-    if new:
-        confirm(opened, new)
+    unknown = {host.name: host.ssh for host in unpinned(opened) if host.ssh}
+    if unknown:
+        confirm(opened, confirmed_keys(unknown, accepted))
     opened = open_run(opened.file, opened.directory)
     if opened.wanted.fleet.metadata.revision is None:
         opened = _packaged(opened)
@@ -128,11 +128,14 @@ def _dry(opened: "Opened", choice: "Choice") -> Result:
     stop = dry_run(opened, choice, to_run(choice, standings_of(opened)), progress().say)
     if stop is None:
         return Result(data={"stopped": None}, text="nothing was changed; what would be is said above")
-    data = {"stopped": {"host": stop.host, "task": stop.task, "message": stop.message}}
+    raise dry_run_stopped(stop, {"stopped": {"host": stop.host, "task": stop.task, "message": stop.message}})
+
+
+def dry_run_stopped(stop: "Stop", data: dict[str, Any]) -> CommandError:
+    """A dry run that met something which would fail, or cannot be foreseen."""
     hint = "a gate that builds on what an earlier one would install cannot be foreseen before that did"
-    raise CommandError(
-        Problem("check", f"{stop.host}: {stop.task}: {stop.message}", hint=hint), status="findings", data=data
-    )
+    place = ": ".join(part for part in (stop.host, stop.task) if part)
+    return CommandError(Problem("check", f"{place}: {stop.message}", hint=hint), status="findings", data=data)
 
 
 def _plan_lines(opened: "Opened", choice: "Choice", plan: "list[Standing]") -> list[str]:
@@ -177,7 +180,8 @@ def failed(evidence: "GateEvidence", data: dict[str, Any], artifacts: list[str])
     is_gate = evidence.gate[1:2] == "-"
     place = ": ".join(part for part in (failure.host, failure.task) if part)
     what = f"gate {evidence.gate}" if is_gate else evidence.gate
-    text = f"{what} {evidence.verdict}: {f'{place}: ' if place else ''}{failure.message}"
+    said = what if evidence.verdict == "interrupted" else f"{what} {evidence.verdict}"
+    text = f"{said}: {f'{place}: ' if place else ''}{failure.message}"
     problem = Problem(f"gate_{evidence.gate[0]}" if is_gate else evidence.gate, text, hint=failure.next_step)
     status = "interrupted" if evidence.verdict == "interrupted" else "findings"
     return Result(status, data, artifacts, [problem])

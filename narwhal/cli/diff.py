@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from narwhal.cli.app import progress, verb
+from narwhal.cli.deploy import dry_run_stopped
 from narwhal.cli.gatewords import DirectoryOption, FleetArgument, deploy_errors, opened_run
-from narwhal.cli.output import CommandError, Problem, Result
+from narwhal.cli.output import Result
 
 
 @verb("diff", short_help="What a change of the fleet file would change on which host.")
@@ -40,10 +41,10 @@ def diff(
             "gates": [{"gate": one.gate.letter, "hosts": one.hosts, "reason": one.reason} for one in plan],
         }
         if check and plan:
+            progress().say("\n".join(lines))
             with in_scratch(opened) as scratch:
-                stop = dry_run(scratch, Choice(), plan, progress().say)
+                stop = dry_run(scratch, Choice(), plan, progress().say, opened.bundle)
+            lines = ["nothing was changed; what would be is said above"]
             if stop is not None:
-                hint = "a gate that builds on what an earlier one would install cannot be foreseen before that did"
-                problem = Problem("check", f"{stop.host}: {stop.task}: {stop.message}", hint=hint)
-                raise CommandError(problem, status="findings", data=data)
+                raise dry_run_stopped(stop, data)
     return Result(data=data, text="\n".join(lines))

@@ -6,7 +6,7 @@ import typer
 
 from narwhal.cli.app import progress, verb
 from narwhal.cli.gatewords import deploy_errors
-from narwhal.cli.hostkeys import AcceptOption, confirmed_key
+from narwhal.cli.hostkeys import AcceptOption, confirmed_keys
 from narwhal.cli.output import Result
 
 
@@ -29,9 +29,9 @@ def discover(
     from narwhal.deploy import draft_fleet_file, look_at, parse_target
 
     with deploy_errors():
-        hosts = [parse_target(text) for text in targets]
-        keyed = [(ssh, confirmed_key(f"{ssh.user}@{ssh.address}", ssh, accept_host_key or [])) for ssh in hosts]
-        found = look_at(keyed)
+        hosts = {text: parse_target(text) for text in targets}
+        keys = confirmed_keys(hosts, accept_host_key or [])
+        found = look_at([(hosts[text], keys[text]) for text in hosts])
         text = draft_fleet_file(found, name=name, model=model)
     for host in found:
         gpus = f"{len(host.gpus)} x {host.gpus[0].get('product')}" if host.gpus else "no GPU"

@@ -8,6 +8,7 @@ from narwhal.deploy.difference import differences, text_of
 from narwhal.deploy.directory import Changes, changes, read_manifest, write_directory
 from narwhal.deploy.discovering import draft_fleet_file, look_at, parse_target
 from narwhal.deploy.errors import DeployError
+from narwhal.deploy.events import Stop
 from narwhal.deploy.evidence import GateEvidence
 from narwhal.deploy.gates import GATES, Gate, gate_of
 from narwhal.deploy.hostkeys import confirm, fingerprint, scan, unpinned
@@ -30,6 +31,7 @@ __all__ = [
     "Outcome",
     "Source",
     "Standing",
+    "Stop",
     "Target",
     "Tunnel",
     "TunnelWish",

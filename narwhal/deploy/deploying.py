@@ -153,14 +153,21 @@ def release(opened: Opened, choice: Choice) -> None:
         run_playbook(run, Path(folder), Follower(_nobody, ""))
 
 
-def dry_run(opened: Opened, choice: Choice, plan: Sequence[Standing], say: Say) -> Stop | None:
-    """Have Ansible say what each gate of a plan would change, changing nothing; where it stopped, or None."""
+def dry_run(
+    opened: Opened, choice: Choice, plan: Sequence[Standing], say: Say, bundle: Path | None = None
+) -> Stop | None:
+    """Have Ansible say what each gate of a plan would change, changing nothing; where it stopped, or None.
+
+    `bundle`: where the bundle is, when it is not in the run directory.
+    """
     for standing in plan:
         gate = standing.gate
         follower = Follower(say, gate.title, diff=True)
         with tempfile.TemporaryDirectory(prefix="narwhal-check-") as name:
             folder = Path(name)
             variables = {"narwhal_evidence_dir": name, "narwhal_owner": operator()}
+            if bundle is not None:
+                variables["narwhal_bundle"] = str(bundle.absolute())
             limit = choice.limit or standing.hosts
             run = Run(opened.directory, gate.playbook, variables, limit, check=True, vault=choice.vault)
             ended = run_playbook(run, folder, follower)
@@ -173,12 +180,10 @@ def dry_run(opened: Opened, choice: Choice, plan: Sequence[Standing], say: Say) 
 
 @contextmanager
 def in_scratch(opened: Opened) -> Iterator[Opened]:
-    """The run rendered into a folder that goes away, with the bundle that is there."""
+    """The run rendered into a folder that goes away; its bundle stays where it is."""
     with tempfile.TemporaryDirectory(prefix="narwhal-diff-") as name:
         scratch = replace(opened, directory=Path(name) / "run")
         write_directory(scratch.directory, changes(scratch.wanted, scratch.directory))
-        if opened.bundle.exists():
-            scratch.bundle.symlink_to(opened.bundle.absolute())
         yield scratch
 
 

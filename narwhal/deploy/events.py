@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _SHOWN = ("ok", "changed", "failed", "unreachable")
+_OF_ANSIBLE = "Validating arguments against arg spec"
+"""A task that Ansible adds to each role; it is told when it fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Follower:
         kind = event.get("event")
         if kind == "task":
             self.end_task()
-            self._task = str(event.get("task") or "")
+            self._task = str(event.get("task") or "").rpartition(" : ")[2]
         elif kind == "retry":
             self._say(f"{self._head}  {self._task}: {event.get('host')}: {event.get('message')}")
         elif kind == "stats":
@@ -78,7 +80,7 @@ class Follower:
 
     def end_task(self) -> None:
         """Say what became of the task that went before."""
-        if self._counts:
+        if self._counts and not self._task.startswith(_OF_ANSIBLE):
             counts = ", ".join(f"{self._counts[kind]} {kind}" for kind in _SHOWN if self._counts[kind])
             self._say(f"{self._head}  {self._task}: {counts}")
         self._counts.clear()

@@ -1,5 +1,6 @@
 """The wheels that some requirements need on another machine: found with pip, closed over by what the wheels say."""
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -16,6 +17,10 @@ from narwhal.deploy.errors import DeployError
 _GLIBC_MINORS = range(34, 16, -1)
 """glibc 2.34 and older: what RHEL 9, Debian 12 and Ubuntu 22.04 all have."""
 _ROUNDS = 20
+_OFFLINE = re.compile(
+    "NewConnectionError|NameResolutionError|ConnectTimeoutError|Failed to resolve|Network is unreachable"
+)
+"""What pip warns of before it says that it found no distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +140,16 @@ def _wheels(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _download(requirements: Sequence[str], target: Target, source: Source, into: Path, *, deps: bool) -> None:
-    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--dest", str(into)]
+    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--retries", "2", "--dest", str(into)]
     argv += [*source.pip_options(), *target.pip_options(), *([] if deps else ["--no-deps"]), *requirements]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return
     lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")] or done.stderr.splitlines()
     said = (lines or ["pip said nothing"])[-1].removeprefix("ERROR: ")
-    hint = "--wheelhouse DIR takes wheels from a folder; --python names the hosts' version"
+    hint = "--wheelhouse DIR takes wheels from a folder; metadata.python names the hosts' version"
+    if _OFFLINE.search(done.stderr):
+        said = "the package index cannot be reached"
     if "No module named pip" in said:
         hint = f"{sys.executable} -m ensurepip"
     raise DeployError("wheelhouse", f"Python {target.python} on {target.machine}: {said}", hint=hint)
