@@ -3,7 +3,7 @@ BIN := .venv/bin
 SOURCES := narwhal tests
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo check test e2e vllm drills fuzz client bench bench-control bench-router turning schemas format clean
+.PHONY: help setup demo check test e2e vllm drills soak fuzz client bench bench-control bench-router turning schemas format clean
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -39,6 +39,9 @@ test: check e2e vllm ## Everything
 
 drills: .venv/.dev ## Every drill as the tests run it; as a user does: narwhal drill run all
 	$(BIN)/pytest -q tests/chaos
+
+soak: .venv/.dev ## A fault every ten seconds for twenty minutes (SOAK_SECONDS=), then the books; the suite has one of a minute
+	NARWHAL_SOAK_SECONDS=$(or $(SOAK_SECONDS),1200) $(BIN)/pytest -q -s tests/chaos/test_soak.py
 
 fuzz: .venv/.dev ## The protocol fuzzers for ten minutes (FUZZ_SECONDS=); the suite runs them for one
 	NARWHAL_FUZZ_SECONDS=$(or $(FUZZ_SECONDS),600) $(BIN)/pytest -q -s tests/fuzz

@@ -3,5 +3,6 @@
 from narwhal.drills.catalogue import DRILLS, REAL
 from narwhal.drills.drill import Drill
 from narwhal.drills.run import Done, run_drills
+from narwhal.drills.soak import soak
 
-__all__ = ["DRILLS", "REAL", "Done", "Drill", "run_drills"]
+__all__ = ["DRILLS", "REAL", "Done", "Drill", "run_drills", "soak"]

@@ -18,6 +18,8 @@ _CONNECT_S = 2.0
 _PAUSE_S = 0.05
 """How long a client waits when nobody serves it, before it asks again."""
 _numbers = itertools.count(1)
+OnEvent = Callable[["Answer"], bool]
+"""Hears of each event of a stream; True: leave it."""
 
 
 @dataclass(slots=True)
@@ -48,6 +50,8 @@ class Answer:
     done: bool = False
     """Whether the answer came to its proper end."""
     retry_after: str = ""
+    left: bool = False
+    """Whether the client left before the end."""
 
     @property
     def whole(self) -> bool:
@@ -72,7 +76,7 @@ def ask(
     path: str = "/v1/completions",
     headers: dict[str, str] | None = None,
     timeout_s: float = PATIENCE_S,
-    on_event: Callable[[Answer], None] | None = None,
+    on_event: OnEvent | None = None,
 ) -> Answer:
     """Ask one router, and read its answer to the end. What goes wrong stands in the answer; nothing is raised."""
     answer = Answer(f"drill-{next(_numbers):06d}", address, time.monotonic())
@@ -90,15 +94,16 @@ def ask(
     return answer
 
 
-def _read(response: http.client.HTTPResponse, answer: Answer, on_event: Callable[[Answer], None] | None) -> None:
+def _read(response: http.client.HTTPResponse, answer: Answer, on_event: OnEvent | None) -> None:
     answer.status = response.status
     answer.retry_after = response.headers.get("retry-after", "")
     if response.status == 200 and "event-stream" in response.headers.get("content-type", ""):
         while line := response.readline():
             if line.startswith(b"data: "):
                 _event(line[6:].strip(), answer)
-                if on_event is not None:
-                    on_event(answer)
+                if on_event is not None and on_event(answer):
+                    answer.left = True
+                    return
         return
     document = json.loads(response.read() or b"{}")
     answer.done = True
@@ -155,8 +160,8 @@ class Asked:
 
     @property
     def served(self) -> bool:
-        """Whether it was served in the end."""
-        return self.attempts[-1].whole
+        """Whether it was served in the end, as far as its client stayed."""
+        return self.attempts[-1].whole or self.attempts[-1].left
 
     @property
     def sent_t(self) -> float:
@@ -174,7 +179,7 @@ class Clients:
     """Clients that ask one request after another, every other one streamed, while the context lasts.
 
     With `retry` a client without a whole answer asks the next address, for `patience_s`; else the first answer counts.
-    `timeout_s`: how long it waits for the next byte.
+    `timeout_s`: how long it waits for the next byte. `leaves`: of so many requests one is left after its third event.
     """
 
     def __init__(
@@ -188,11 +193,13 @@ class Clients:
         pause_s: float = 0.0,
         patience_s: float = PATIENCE_S,
         timeout_s: float = PATIENCE_S,
+        leaves: int = 0,
     ) -> None:
         self.asked: list[Asked] = []
         """What has ended."""
         self._addresses, self._model, self._tokens = addresses, model, tokens
         self._retry, self._pause_s, self._patience_s, self._timeout_s = retry, pause_s, patience_s, timeout_s
+        self._leaves = leaves
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._bodies = itertools.count()
@@ -232,23 +239,30 @@ class Clients:
         streams = itertools.cycle([number % 2 == 0, number % 2 == 1])
         while not self._over.is_set():
             with self._lock:
-                body = completion(self._model, next(self._bodies), tokens=self._tokens, stream=next(streams))
-            asked = self._ask(body)
+                place = next(self._bodies)
+            leaves = self._leaves and place % self._leaves == 0
+            asked = self._ask(
+                completion(self._model, place, tokens=self._tokens, stream=next(streams)), _third if leaves else None
+            )
             with self._lock:
                 self.asked.append(asked)
             self._over.wait(self._pause_s)
 
-    def _ask(self, body: dict[str, Any]) -> Asked:
+    def _ask(self, body: dict[str, Any], on_event: OnEvent | None) -> Asked:
         until_t = time.monotonic() + self._patience_s
         asked = Asked([])
         for address in itertools.cycle(self._addresses):
-            answer = ask(address, body, timeout_s=self._timeout_s)
+            answer = ask(address, body, timeout_s=self._timeout_s, on_event=on_event)
             asked.attempts.append(answer)
-            if answer.whole or not self._retry or time.monotonic() > until_t:
+            if asked.served or not self._retry or time.monotonic() > until_t:
                 return asked
             if address == self._addresses[-1]:
                 time.sleep(_PAUSE_S)
         raise AssertionError("a cycle does not end")
+
+
+def _third(answer: Answer) -> bool:
+    return answer.events >= 3
 
 
 def say_failed(failed: Sequence[Asked]) -> str:

@@ -69,10 +69,11 @@ def _killed_amid_streams(fleet: Fleet, body: dict[str, Any]) -> tuple[Engine, li
     router, told = fleet.primary, set[str]()
     lock = threading.Lock()
 
-    def heard(answer: Answer) -> None:
+    def heard(answer: Answer) -> bool:
         if answer.first_t is not None:
             with lock:
                 told.add(answer.id)
+        return False
 
     def begin(pool: ThreadPoolExecutor, headers: dict[str, str]) -> "Future[Answer]":
         return pool.submit(ask, router.address, body, headers=headers, on_event=heard)

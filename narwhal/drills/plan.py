@@ -36,6 +36,7 @@ class Plan:
     """Whether both routers get one listening socket for clients, as systemd gives it."""
     small_disk: bool = False
     """Whether the journal is on a disk of its own, which is small."""
+    kv_lease_s: float = 30.0
     model_path: str = "/models/drill"
     runtime: Section = field(default_factory=dict)
     """Of real engines; empty: simulated ones."""
@@ -96,6 +97,7 @@ def _document(folder: Path, plan: Plan, at: Addresses) -> dict[str, Any]:
             "args": dict(plan.args),
             "max_model_len": 4096,
             "max_num_seqs": plan.seats,
+            "kv_lease_s": plan.kv_lease_s,
             "port_base": first + 4,
             "side_channel_port_base": first + 4 + plan.engines,
         },

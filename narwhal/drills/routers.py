@@ -81,9 +81,10 @@ def router_stopped(fleet: Fleet) -> Figures:
     """
     primary, standby, told = fleet.primary, fleet.standby, threading.Semaphore(0)
 
-    def heard(answer: Answer) -> None:
+    def heard(answer: Answer) -> bool:
         if answer.events == 1:
             told.release()
+        return False
 
     body = completion(fleet.model, 0, tokens=_LONG_TOKENS, stream=True)
     with fleet.clients() as clients, ThreadPoolExecutor(4) as pool:
@@ -188,6 +189,10 @@ def store_down(fleet: Fleet) -> Figures:
         for verb, body in (("move", {"engine": fleet.engines[0].id, "role": "decode"}), ("hold", {})):
             status, answer = primary.order(verb, **body)
             expect((status, answer["error"]["code"]) == (503, "frozen"), f"{verb} was answered {status} {answer}")
+            expect(
+                "lease is unproven" in answer["reason"], f"{verb} was refused for another reason: {answer['reason']}"
+            )
+        expect(primary.order("reload")[0] == 409, "a reload was not refused")
         before = primary.engine(victim.id)["generation"]
         victim.process.kill()
         victim.start()
@@ -202,6 +207,7 @@ def store_down(fleet: Fleet) -> Figures:
         eventually(lambda: sum(r.state()["lease"]["proven"] for r in both) == 1, "one router with proof of its lease")
         leader = next(router for router in both if router.state()["lease"]["proven"])
         eventually(lambda: leader.engine(victim.id)["state"] == "live", "the engine's readmission")
+        _move(leader, fleet.engines[0].id, "decode")
     expect(not [a for a in clients.failed if leader is primary], f"requests failed: {say_failed(clients.failed)}")
     return {"requests": len(clients.asked), "failed": len(clients.failed), "frozen_s": frozen_s}
 

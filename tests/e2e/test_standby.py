@@ -209,59 +209,6 @@ def leases(*routers: Router) -> list[str]:
     return [router.state()["lease"]["standing"] for router in routers]
 
 
-def test_a_frozen_primary_is_replaced_and_writes_no_role_when_it_thaws(tmp_path: Path, etcd: Etcd) -> None:
-    with pair_of(tmp_path, etcd_lease(etcd)) as pair:
-        primary, standby = both_ready(pair)
-        assert complete(primary)[0] == 200
-        os.kill(primary.process.pid, signal.SIGSTOP)
-        eventually(standby.ready, "the standby's readiness")
-        assert complete(standby)[0] == 200
-        move = {"engine": "local/0", "role": "decode"}
-        assert standby.send("POST", "/narwhal/move", move, admin=True)[0] == 200
-        eventually(lambda: roles(standby)["local/0"] == "decode", "the move")
-        written = etcd.store(prefix="/narwhal/lab").read()
-        os.kill(primary.process.pid, signal.SIGCONT)
-        # it may not have heard yet: it cannot prove its lease, so it takes no order all the same
-        status, _, body = primary.send("POST", "/narwhal/move", {"engine": "local/3", "role": "prefill"}, admin=True)
-        assert (status, json.loads(body)["error"]["code"]) == (503, "frozen")
-        eventually(lambda: complete(primary)[0] == 503, "the former one's refusal")
-        status, headers, answer = complete(primary)
-        assert (status, answer["error"]["code"], headers["retry-after"]) == (503, "deposed", "1")
-        assert leases(primary, standby) == ["deposed", "leader"]
-        assert etcd.store(prefix="/narwhal/lab").read() == written
-        assert not [row for row in primary.rows("engine") if row["change"] == "moved"]
-        assert complete(standby)[0] == 200
-        standby.process.kill()
-        eventually(primary.ready, "the former one's readiness, once it leads again")
-        assert roles(primary)["local/0"] == "decode"
-
-
-def test_without_its_store_the_leader_serves_on_and_changes_nothing(tmp_path: Path, etcd: Etcd) -> None:
-    with pair_of(tmp_path, etcd_lease(etcd)) as pair:
-        primary, standby = both_ready(pair)
-        before = roles(primary)
-        etcd.stop()
-        eventually(lambda: not primary.state()["lease"]["proven"], "doubt about the lease")
-        for _ in range(5):
-            assert complete(primary)[0] == 200
-            assert complete(standby)[0] == 503
-        status, _, body = primary.send("POST", "/narwhal/move", {"engine": "local/0", "role": "decode"}, admin=True)
-        error = json.loads(body)["error"]
-        assert (status, error["code"]) == (503, "frozen")
-        assert "lease is unproven" in error["message"]
-        assert "no etcd member answers" in error["message"]
-        status, _, body = primary.send("POST", "/narwhal/reload", {}, admin=True)
-        assert (status, [error["code"] for error in json.loads(body)["reload"]["errors"]]) == (409, ["frozen"])
-        assert standby.send("POST", "/narwhal/reload", {}, admin=True)[0] == 200
-        assert roles(primary) == before
-        assert leases(primary, standby) == ["leader", "standby"]
-        etcd.start()
-        eventually(lambda: sum(r.state()["lease"]["proven"] for r in (primary, standby)) == 1, "one proven leader")
-        leader = next(r for r in (primary, standby) if r.state()["lease"]["proven"])
-        assert leader.send("POST", "/narwhal/move", {"engine": "local/0", "role": "decode"}, admin=True)[0] == 200
-        assert complete(leader)[0] == 200
-
-
 def test_a_dead_primarys_lease_can_be_revoked(tmp_path: Path, etcd: Etcd) -> None:
     lease = etcd_lease(etcd).replace("ttl_s: 2", "ttl_s: 600")
     with pair_of(tmp_path, lease) as pair:
