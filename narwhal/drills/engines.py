@@ -15,7 +15,7 @@ from narwhal.drills.router import Router
 from narwhal.fleet import load_profile
 
 _STREAMS, _DECLINED = 8, 4
-_TOKENS = 120
+_TOKENS = 200
 _DECLINE = {"x-narwhal-continue": "off"}
 _QUICK = {"readmit_backoff_s": 0.5}
 
