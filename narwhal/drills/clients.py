@@ -30,6 +30,8 @@ class Answer:
     """Its `x-request-id`."""
     address: Address
     sent_t: float
+    sent: bool = False
+    """Whether somebody took the connection, and it was asked."""
     status: int = 0
     """0: no answer came."""
     text: str = ""
@@ -87,6 +89,7 @@ def ask(
             connection.sock.settimeout(timeout_s)
             sent = {"content-type": "application/json", "x-request-id": answer.id, **(headers or {})}
             connection.request("POST", path, json.dumps(body), sent)
+            answer.sent = True
             _read(connection.getresponse(), answer, on_event)
     except (OSError, http.client.HTTPException) as error:
         answer.broken = str(error) or type(error).__name__

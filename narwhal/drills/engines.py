@@ -152,15 +152,17 @@ def engine_hangs(fleet: Fleet) -> Figures:
             stopped_t = time.monotonic()
             victim.process.send_group(signal.SIGSTOP)
             try:
-                suspected_s.append(_suspected(router, victim.id))
-                known_t = time.monotonic()
+                eventually(lambda v=victim, t=stopped_t: bool(_known(router, v.id, t)), f"suspicion of {victim.id}")  # type: ignore[misc]
                 clients.more(20)
                 eventually(lambda v=victim: router.engine(v.id)["state"] == "ejected", "the ejection")  # type: ignore[misc]
                 clients.more(10)
             finally:
+                went_on_t = time.monotonic()
                 victim.process.send_group(signal.SIGCONT)
             waited_s += [asked.waited_s - usual_s for asked in clients.since(stopped_t)]
-            given = _given_to(router, victim.id, known_t, time.monotonic())
+            known_t = min(_known(router, victim.id, stopped_t))
+            suspected_s.append(known_t - stopped_t)
+            given = _given_to(router, victim.id, known_t, went_on_t)
             expect(not given, f"{victim.id} was suspected, and got {len(given)} further requests")
             eventually(lambda v=victim: router.engine(v.id)["state"] == "live", "the readmission")  # type: ignore[misc]
         clients.more(10)
@@ -174,8 +176,10 @@ def engine_hangs(fleet: Fleet) -> Figures:
     }
 
 
-def _suspected(router: Router, name: str) -> float:
-    return eventually(lambda: router.engine(name)["state"] in ("suspected", "ejected"), f"the suspicion of {name}")
+def _known(router: Router, name: str, since_t: float) -> list[float]:
+    """When an engine was suspected or ejected, since some time."""
+    rows = [row for change in ("suspected", "ejected") for row in router.changes(change)]
+    return [row["t"] for row in rows if row.get("engine") == name and row["t"] >= since_t]
 
 
 def _given_to(router: Router, name: str, begin_t: float, end_t: float) -> list[Any]:

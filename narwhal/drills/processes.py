@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-_STOP_S = 10.0
 _libc = ctypes.CDLL(None)
 
 
@@ -77,15 +76,6 @@ class Process:
         if self._popen is not None:
             self.send_group(signal.SIGKILL)
             self._popen.wait()
-
-    def stop(self) -> int:
-        """SIGTERM, and its exit code; it is killed when it does not end."""
-        self.send(signal.SIGTERM)
-        try:
-            return self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return self._process.wait()
 
     def send(self, number: signal.Signals) -> None:
         """Signal it alone."""

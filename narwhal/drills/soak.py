@@ -16,7 +16,7 @@ from typing import Any
 
 from narwhal.dev import cleaned_up, ends_like_ctrl_c
 from narwhal.drills.clients import Answer, Clients, say_failed
-from narwhal.drills.drill import Figures, eventually, expect
+from narwhal.drills.drill import PATIENCE_S, Figures, eventually, expect
 from narwhal.drills.fleet import Engine, Fleet, open_fleet_of
 from narwhal.drills.plan import Plan
 from narwhal.drills.processes import Process
@@ -39,13 +39,28 @@ _REFUSALS = {"standby", "deposed", "stopping"}
 """Codes of a router that is not the one to ask: it keeps no row of them."""
 
 
+@dataclass(frozen=True)
+class _End:
+    """The end of a router's process, and when it began."""
+
+    router: Router
+    begin_t: float
+    end_t: float
+
+    def covers(self, attempt: Answer) -> bool:
+        """Whether an attempt was made at that router, and not over before its end began."""
+        there = self.router.address == attempt.address
+        return there and attempt.sent_t <= self.end_t and attempt.ended_t >= self.begin_t
+
+
 @dataclass
 class _Soak:
     fleet: Fleet
     clients: Clients
     random: random.Random
     faults: Counter[str] = field(default_factory=Counter)
-    killed_t: list[tuple[Router, float]] = field(default_factory=list)
+    killed: list["_End"] = field(default_factory=list)
+    stopped: list["_End"] = field(default_factory=list)
     lives: dict[int, tuple[Process, float, int]] = field(default_factory=dict)
     """Each process by its pid: since when it runs, and its memory once it has settled (0: not yet)."""
 
@@ -127,13 +142,17 @@ def _roles_are_swapped(run: _Soak) -> None:
 def _router_dies(run: _Soak) -> None:
     leader = _leader(run)
     leader.process.kill()
-    run.killed_t.append((leader, time.monotonic()))
+    now = time.monotonic()
+    run.killed.append(_End(leader, now - _UNWRITTEN_S, now))
     _back(run, leader)
 
 
 def _router_stops(run: _Soak) -> None:
     leader = _leader(run)
-    code = leader.process.stop()
+    began_t = time.monotonic()
+    leader.process.send(signal.SIGTERM)
+    code = leader.process.wait(PATIENCE_S)
+    run.stopped.append(_End(leader, began_t, time.monotonic()))
     expect(code == 0, f"the {leader.name} router ended with {code}")
     _back(run, leader)
 
@@ -202,7 +221,8 @@ def _processes(run: _Soak) -> list[Process]:
 def _take_stock(run: _Soak) -> Figures:
     expect(not run.clients.failed, f"requests were never served: {say_failed(run.clients.failed)}")
     _nothing_is_left(run)
-    grown = [p.resident_bytes() - was for p, _, was in run.lives.values() if was and p.runs and p.pid in run.lives]
+    settled = [(p, was) for pid, (p, _, was) in run.lives.items() if was and p.runs and p.pid == pid]
+    grown = [process.resident_bytes() - was for process, was in settled]
     expect(max(grown, default=0) < _MEMORY_BYTES, f"processes grew by {[g >> 20 for g in grown]} MB")
     missing = _accounted(run)
     outcomes = Counter("whole" if a.whole else "left" if a.left else "not served" for a in run.clients.attempts)
@@ -211,7 +231,7 @@ def _take_stock(run: _Soak) -> Figures:
         "attempts": len(run.clients.attempts),
         "left_by_clients": outcomes["left"],
         "attempts_not_served": outcomes["not served"],
-        "unwritten_at_a_kill": missing,
+        "lost_with_a_router": missing,
         "faults": sum(run.faults.values()),
         **{f"fault_{name}": count for name, count in sorted(run.faults.items())},
         "grown_bytes": max(grown, default=0),
@@ -234,7 +254,7 @@ def _nothing_is_left(run: _Soak) -> None:
 
 
 def _accounted(run: _Soak) -> int:
-    """Compare attempts and rows; how many rows a killed router had not written."""
+    """Compare attempts and rows; how many attempts have none since their router ended."""
     rows = [(router, row) for router in run.fleet.routers.values() for row in router.rows("request")]
     counted = Counter(row["id"] for _, row in rows)
     attempts = {attempt.id: attempt for attempt in run.clients.attempts}
@@ -252,12 +272,10 @@ def _accounted(run: _Soak) -> int:
 
 
 def _keeps_no_row(attempt: Answer) -> bool:
-    never_sent = attempt.status == 0 and attempt.events == 0
-    return never_sent or (attempt.refused and bool(_REFUSALS & set(attempt.errors)))
+    return not attempt.sent or (attempt.refused and bool(_REFUSALS & set(attempt.errors)))
 
 
 def _died_with_its_router(run: _Soak, attempt: Answer) -> bool:
-    return any(
-        router.address == attempt.address and attempt.sent_t <= t and t - attempt.ended_t < _UNWRITTEN_S
-        for router, t in run.killed_t
-    )
+    """A router that is killed loses rows; one that stops resets connections that it has not taken yet."""
+    killed = any(end.covers(attempt) for end in run.killed)
+    return killed or (attempt.status == 0 and any(end.covers(attempt) for end in run.stopped))
