@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from narwhal.control.commands import AnyCommand
+from narwhal.control.commands import AnyCommand, EngineChanged, ProbeEngine
 from narwhal.control.standing import changed
 from narwhal.control.state import Engine, Phase, Pool, Request, Settings
 from narwhal.control.trials import Trials
@@ -64,21 +64,34 @@ def begin(engine: Engine, t: float, until_t: float, *, stays: bool) -> list[AnyC
     return [changed(engine, t, "draining", "by the operator")]
 
 
-def end(engine: Engine, t: float, reason: str) -> list[AnyCommand]:
-    """Let an engine have work again, as far as drains go."""
+def end(engine: Engine, t: float) -> list[AnyCommand]:
+    """The operator wants an engine to have work again.
+
+    One that was drained is looked at first: it may be another process by now.
+    """
     if not engine.draining:
         return []
-    engine.draining, engine.drain = False, Drain()
-    commands: list[AnyCommand] = [changed(engine, t, "undrained", reason)]
-    if not engine.ejected:
-        engine.vitals.reason = ""
-    return commands
+    doubtful = engine.drain.done and not engine.ejected
+    commands = _ended(engine, t, "by the operator")
+    if not doubtful:
+        return commands
+    engine.suspected = True
+    question = EngineChanged(engine.id, "questioned", "it may have been restarted while it was drained")
+    return [*commands, question, ProbeEngine(engine.id)]
 
 
 def renewed(engine: Engine, t: float) -> list[AnyCommand]:
     """An engine was readmitted: a drain for the sake of a restart is over where it is another process."""
-    over = engine.drain.life not in ("", engine.generation)
-    return end(engine, t, "another process of it was readmitted") if over else []
+    over = engine.draining and engine.drain.life not in ("", engine.generation)
+    return _ended(engine, t, "another process of it was readmitted") if over else []
+
+
+def _ended(engine: Engine, t: float, reason: str) -> list[AnyCommand]:
+    engine.draining, engine.drain = False, Drain()
+    said = changed(engine, t, "undrained", reason)
+    if not engine.ejected:
+        engine.vitals.reason = ""
+    return [said]
 
 
 def settle(pool: Pool, settings: Settings, trials: Trials, engine: Engine, t: float) -> list[AnyCommand]:

@@ -61,6 +61,19 @@ def floor(settings: Settings, source: Role, left: int) -> Guard:
     return Guard(f"min_{source}", left >= limit, float(left), float(limit))
 
 
+def cohort(engine: Engine, target: Role, pool: Pool) -> list[Guard]:
+    """While a fleet is rolled, an engine does not leave those of its cohort that it pairs with without a partner.
+
+    Nothing is asked while there is one cohort: floors suffice then.
+    """
+    live = [other for other in pool.engines.values() if other.live]
+    if len({other.fingerprint for other in live}) < 2:
+        return []
+    own = [other for other in live if other is not engine and other.fingerprint == engine.fingerprint]
+    left = sum((other.moving or other.role) != target for other in own)
+    return [Guard("cohort", left > 0 or not own, float(left), 1.0, engine.id)]
+
+
 def hold(pool: Pool) -> Guard:
     """The operator froze role moves."""
     return Guard("hold", not pool.hold, 1.0 if pool.hold else 0.0, 0.0)
@@ -92,6 +105,7 @@ def shrink(
     live = pool.split()[source == "decode"]
     for engine in donors:
         guards = [*of_engine(engine, target, settings, t), floor(settings, source, live - len(passed) - 1)]
+        guards += cohort(engine, target, pool)
         asked += guards
         if all(guard.passed for guard in guards):
             passed.append(engine)

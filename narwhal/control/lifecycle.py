@@ -212,6 +212,7 @@ class Lifecycle:
             return [StartDecode(request.id, engine.id, request.prefill_engine, until)]
         producer = self.pool.engines.get(request.prefill_engine)
         if producer is not None and producer.open and not placement.has_peer(self.pool, producer, request):
+            self._abandon(request)
             return [self._start_whole(request, producer, t)]
         return []
 

@@ -37,7 +37,7 @@ class Orders:
             if event.on:
                 commands += drains.begin(engine, event.t, until_t, stays=event.stays)
             else:
-                commands += drains.end(engine, event.t, "by the operator")
+                commands += drains.end(engine, event.t)
         return [*commands, *self._roles.record(event.t, what)]
 
     def readmit(self, event: ReadmitRequested) -> list[AnyCommand]:
@@ -51,7 +51,7 @@ class Orders:
             return refusal
         commands: list[AnyCommand] = []
         for engine in engines:
-            commands += drains.end(engine, event.t, "by the operator")
+            commands += drains.end(engine, event.t)
             if engine.ejected:
                 vitals = engine.vitals
                 vitals.not_before_t, vitals.ejections = event.t, 0

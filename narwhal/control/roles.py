@@ -179,7 +179,8 @@ class RoleController:
             return self._conclude(t, "operator", "stay", f"{engine} is a {role} engine already")
         left = self._pool.split()[donor.role == "decode"] - 1
         floor = guards.floor(self._settings, donor.role, left)
-        return self._request(t, [(donor, role)], [floor], f"move {engine} to {role}")
+        asked = [floor, *guards.cohort(donor, role, self._pool)]
+        return self._request(t, [(donor, role)], asked, f"move {engine} to {role}")
 
     def request_swap(self, t: float, a: str, b: str) -> list[AnyCommand]:
         """Exchange the roles of two engines in one decision: both move, or none does."""

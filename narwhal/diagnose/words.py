@@ -225,6 +225,8 @@ def _of_engine(guard: Json, decision: Json, of_s: str) -> str:
     if name == "flip_resident_guard":
         streams = f"{engine} has {value:g} stream{'' if value == 1 else 's'}"
         return f"{streams}, it may have {limit:g} to move" if limit else streams
+    if name == "cohort":
+        return f"{value:g} other engine{'' if value == 1 else 's'} of its cohort would have {engine}'s role, one has to"
     if name in _LIFECYCLE:
         return f"{engine} {_LIFECYCLE[name]}"
     return f"{name}{f' ({engine})' if engine else ''}: {value:.4g}, limit {limit:.4g}"

@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from narwhal.control.commands import Refuse, StartPrefill, Wait
@@ -114,6 +114,7 @@ def _late_share(late_by_s: float, spread_s: float, seed: int, requests: int = 20
     return late / (requests / 2), pool.slack_s
 
 
+@settings(deadline=None)
 @given(st.floats(0.0, 0.6), st.floats(0.1, 0.5), st.integers(0, 2**32))
 def test_the_slack_keeps_nine_of_ten_first_tokens_within_their_price(
     late_by_s: float, spread_s: float, seed: int

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from narwhal.control import cohorts
-from narwhal.control.commands import StartDecode, StartPrefill, StartWhole, TryPair
-from narwhal.control.events import EngineChecked, EngineUp, FirstToken, PairTried, RequestFinished, Tick
+from narwhal.control.commands import Decided, StartDecode, StartPrefill, StartWhole, TryPair
+from narwhal.control.events import EngineChecked, EngineUp, FirstToken, MoveRequested, PairTried, RequestFinished, Tick
 from tests.control.driving import CURVES, Driver, check_sums, only
 
 TOLD = st.lists(st.tuples(st.sampled_from(["", "f1", "f2"]), st.sampled_from(["", "a1", "a2", "a3"])), max_size=12)
@@ -142,3 +142,18 @@ def test_what_was_learned_of_one_contract_is_not_held_of_another() -> None:
     roll(driver, "e1", "new")
     assert first.meter.learned is not second.meter.learned
     assert second.curves == CURVES
+
+
+def test_the_last_of_its_role_in_a_cohort_is_not_moved_away_from_its_partners() -> None:
+    driver = Driver("ppddd", controller={"enabled": True, "thresholds": {"dwell_s": 0, "cooldown_s": 0}})
+    for name, form in (("e0", "new"), ("e1", "old"), ("e2", "old"), ("e3", "old"), ("e4", "new")):
+        roll(driver, name, form)
+    said = only(driver.feed(MoveRequested(10.0, "e4", "prefill")), Decided).decision
+    held = [guard for guard in said.guards if not guard.passed]
+    assert [(guard.name, guard.value, guard.limit, guard.engine) for guard in held] == [("cohort", 0.0, 1.0, "e4")]
+    said = only(driver.feed(MoveRequested(11.0, "e3", "prefill")), Decided).decision
+    assert said.outcome == "moved"
+    single = Driver("ppd", controller={"enabled": True, "thresholds": {"dwell_s": 0, "cooldown_s": 0}})
+    said = only(single.feed(MoveRequested(10.0, "e0", "decode")), Decided).decision
+    assert said.outcome == "moved"
+    assert "cohort" not in [guard.name for guard in said.guards]

@@ -14,6 +14,7 @@ from narwhal.control.commands import (
     Resume,
     StartDecode,
     StartPrefill,
+    StartWhole,
     TryPair,
 )
 from narwhal.control.events import (
@@ -94,6 +95,24 @@ def test_a_handoff_that_nobody_will_read_keeps_its_producer_until_its_lease_ends
     driver.feed(RequestCancelled(3.0, 1))
     assert changes(driver.feed(Tick(31.9))) == []
     assert changes(driver.feed(Tick(32.1))) == [(started.engine, "drained")]
+
+
+def test_a_handoff_whose_producer_serves_its_request_itself_is_kept_for_a_lease_too() -> None:
+    driver = Driver("pdd", kv_lease_s=30.0)
+    driver.arrive(1, t=1.0)
+    for name in ("e1", "e2"):  # nobody is left to read it
+        driver.feed(EngineDown(1.5, name, "connection", hard=True))
+    assert only(driver.prefilled(1, 2.0), StartWhole).engine == "e0"
+    driver.feed(RequestFinished(3.0, 1, 5))
+    for name in ("e1", "e2"):
+        driver.engine(name).ejected = False
+    driver.pool.refresh()
+    drain(driver, "e1")
+    driver.engine("e0").role = "decode"  # so that no floor keeps it
+    driver.feed(DrainSet(4.0, ("e0",), True))
+    driver.engine("e0").draining = True
+    assert ("e0", "drained") not in changes(driver.feed(Tick(31.9)))
+    assert ("e0", "drained") in changes(driver.feed(Tick(32.1)))
 
 
 def test_an_answer_in_one_piece_counts_as_read_a_lease_after_it_began() -> None:
@@ -190,7 +209,10 @@ def test_a_drain_can_be_cancelled() -> None:
     driver.feed(Tick(2.0))
     assert driver.engine("e0").drain.done
     commands = driver.feed(DrainSet(3.0, ("e0",), False))
-    assert changes(commands) == [("e0", "undrained")]
+    assert changes(commands) == [("e0", "undrained"), ("e0", "questioned")]
+    assert only(commands, ProbeEngine).engine == "e0"
+    assert not driver.engine("e0").open  # it may have been restarted since: a look tells
+    driver.feed(EngineUp(3.1, "e0", "life-1"))
     assert driver.engine("e0").open
     assert (driver.engine("e0").drain.done, driver.engine("e0").drain.until_t) == (False, float("inf"))
     assert changes(driver.feed(DrainSet(4.0, ("e0",), False))) == []
@@ -216,8 +238,19 @@ def test_a_drain_that_stays_outlives_the_process() -> None:
     driver.feed(Tick(1.0))
     assert changes(restarted(driver, "e0", 2.0))[-1] == ("e0", "readmitted")
     assert not driver.engine("e0").open
-    assert changes(driver.feed(ReadmitRequested(20.0, ("e0",)))) == [("e0", "undrained")]
+    assert changes(driver.feed(ReadmitRequested(20.0, ("e0",)))) == [("e0", "undrained"), ("e0", "questioned")]
+    driver.feed(EngineUp(20.1, "e0", "life-2"))
     assert driver.engine("e0").open
+
+
+def test_readmit_right_after_a_restart_sends_nothing_to_a_process_that_has_not_proven_itself() -> None:
+    driver = Driver("ppd")
+    drain(driver, "e0")
+    driver.feed(Tick(1.0))
+    driver.feed(ReadmitRequested(2.0, ("e0",)))  # no look has seen the new process yet
+    for number in range(4):
+        assert "e0" not in [c.engine for c in driver.arrive(number) if isinstance(c, StartPrefill)]
+    assert ("e0", "ejected") in changes(driver.feed(EngineUp(2.5, "e0", "life-2")))
 
 
 def test_readmit_does_away_with_the_limit_on_restarts_and_with_waiting() -> None:

@@ -92,7 +92,7 @@ def test_a_long_story_keeps_every_promise(seed: int, roles: str, rules: Settings
 def test_a_story_has_everything_in_it() -> None:
     """Or the promises would be about nothing."""
     mix = Mix(troubles=0.5, orders=1.0, takeovers=0.1)
-    story = Story(3, "ppddd", control_settings(controller={}), mix, curves=CURVES, measured=True)
+    story = Story(11, "ppddd", control_settings(controller={}), mix, curves=CURVES, measured=True)
     story.run(EVENTS)
     story.end(END_S)
     assert story.troubles.takeovers >= 2
