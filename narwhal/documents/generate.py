@@ -10,16 +10,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from narwhal.documents.files import write_atomically
-from narwhal.documents.model import Document
+from narwhal.documents.model import Document, Model
 from narwhal.documents.resources import data_path
 
 BASE = "urn:narwhal:schema"
 
 
-def schema_of(name: str, model: type[Document]) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of the document `name`."""
+def schema_of(name: str, model: type[Model]) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of the document `name`, or of a row of a file of rows."""
     schema: dict[str, Any] = _clean(model.model_json_schema(by_alias=True, mode="validation"))
-    required = ["apiVersion", *schema.pop("required")]  # a document says its version, though code need not
+    required = schema.pop("required")
+    if issubclass(model, Document):
+        required = ["apiVersion", *required]  # a document says its version, though code need not
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"{BASE}:{name}:v1",
@@ -28,7 +30,7 @@ def schema_of(name: str, model: type[Document]) -> dict[str, Any]:
     return head | schema | {"required": list(dict.fromkeys(required))}
 
 
-def render_schema(name: str, model: type[Document]) -> str:
+def render_schema(name: str, model: type[Model]) -> str:
     """The text of a generated schema file."""
     return json.dumps(schema_of(name, model), indent=2, ensure_ascii=False) + "\n"
 
@@ -63,7 +65,7 @@ def _merge_types(node: dict[str, Any]) -> dict[str, Any]:
     return node
 
 
-def write_schemas(models: Mapping[str, type[Document]], arguments: Sequence[str], command: str) -> int:
+def write_schemas(models: Mapping[str, type[Model]], arguments: Sequence[str], command: str) -> int:
     """Write the schemas of `models`, or with `--check` say which are out of date; returns the exit code."""
     root = data_path("schemas")
     stale = []

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 from pydantic import BaseModel
 
 from narwhal.fleet.finding import Path
-from narwhal.fleet.model import Fleet
+from narwhal.fleet.model import Benchmark, Fleet
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -53,6 +53,11 @@ def draft_fleet(data: Any, broken: Collection[Path]) -> Fleet:
     return cast(Fleet, Draft(Fleet, data, (), broken))
 
 
+def draft_benchmark(data: Any, broken: Collection[Path]) -> Benchmark:
+    """The same of a benchmark file."""
+    return cast(Benchmark, Draft(Benchmark, data, (), broken))
+
+
 def path_of(part: object) -> Path:
     """Where a part of a draft stands in the file. Raises `Unknown` for a default, which stands nowhere."""
     if not isinstance(part, Draft):
@@ -77,20 +82,25 @@ def known(read: Callable[..., T], *part: Any) -> T | None:
         return None
 
 
-def model_path(loc: tuple[int | str, ...]) -> Path:
+def model_path(loc: tuple[int | str, ...], root: type[BaseModel]) -> Path:
     """The path in the file of a place that pydantic names: without the names of union members that it inserts."""
-    return tuple(_steps(Fleet, list(loc)))
+    return tuple(_steps(root, list(loc)))
 
 
-def model_at(path: Path) -> type[BaseModel] | None:
-    """The model class of the mapping at `path`; None where there is none, or one of several."""
-    annotation: Any = Fleet
+def model_at(path: Path, root: type[BaseModel]) -> type[BaseModel] | None:
+    """The model class of the mapping at `path` of a document; None where there is none, or one of several."""
+    models = models_at(path, root)
+    return models[0] if len(models) == 1 else None
+
+
+def models_at(path: Path, root: type[BaseModel]) -> list[type[BaseModel]]:
+    """The model classes that the mapping at `path` of a document may have."""
+    annotation: Any = root
     for part in path:
         members = _models(annotation)
         fields = {f.alias or n: f.annotation for m in members for n, f in m.model_fields.items()}
         annotation = fields.get(str(part)) if members else _item(annotation)
-    members = _models(annotation)
-    return members[0] if len(members) == 1 else None
+    return _models(annotation)
 
 
 def _steps(annotation: Any, loc: list[int | str]) -> Iterator[int | str]:
@@ -114,11 +124,11 @@ def _steps(annotation: Any, loc: list[int | str]) -> Iterator[int | str]:
 
 def _answers_to(member: Any, tag: int | str) -> bool:
     if isinstance(member, type) and issubclass(member, BaseModel):
-        return tag == member.__name__ or tag in _tags(member)
+        return tag == member.__name__ or tag in tags_of(member)
     return False
 
 
-def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
+def tags_of(model: type[BaseModel]) -> tuple[Any, ...]:
     """Values of the literal that tells this member of a union from the others."""
     for name in ("kind", "backend"):
         field = model.model_fields.get(name)
@@ -149,7 +159,7 @@ def _choose(models: list[type[BaseModel]], raw: Any, path: Path) -> type[BaseMod
         return models[0]
     if isinstance(raw, Mapping):
         for model in models:
-            tags = _tags(model)
+            tags = tags_of(model)
             if any(raw.get(name) in tags for name in ("kind", "backend")):
                 return model
             if not tags and set(raw) <= {f.alias or n for n, f in model.model_fields.items()}:

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path as FilePath
 
 from narwhal.fleet.draft import Unknown, known, path_of, written
 from narwhal.fleet.expand import LOOPBACK, engine_count, engine_endpoint, engine_gpus, host_address
 from narwhal.fleet.finding import Path
-from narwhal.fleet.model import EngineOverride, Fleet, Host, Role, Scalar
+from narwhal.fleet.model import Benchmark, EngineOverride, Fleet, Host, Points, Role, Scalar
 from narwhal.fleet.profile import Profile
 from narwhal.fleet.profiles import ProfileError, load_profile
 
@@ -55,7 +56,16 @@ class Facts:
 
     fleet: Fleet
     """A draft: reading what is broken raises `Unknown`."""
+    own: Benchmark | None = None
+    """The benchmark of a file of its own; then the fleet is empty."""
+    folder: FilePath = field(default_factory=FilePath)
+    """Folder of the file, which paths in it are relative to."""
     profiles: dict[str, Profile | None] = field(default_factory=dict)
+
+    @property
+    def benchmark(self) -> Points | None:
+        """Benchmark points: of a file of their own, or of the fleet file; None: there are none."""
+        return self.own if self.own is not None else self.fleet.benchmark
 
     @cached_property
     def hosts(self) -> list[HostFact]:

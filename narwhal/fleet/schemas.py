@@ -1,14 +1,14 @@
-"""Generating the schemas of the fleet file and of profiles: `python -m narwhal.fleet.schemas [--check]`."""
+"""Generating the schemas of what operators write, and of profiles: `python -m narwhal.fleet.schemas [--check]`."""
 
 import sys
 from collections.abc import Sequence
 
 from narwhal.documents import Document
 from narwhal.documents.generate import render_schema, write_schemas
-from narwhal.fleet.model import Fleet
+from narwhal.fleet.model import Benchmark, Fleet
 from narwhal.fleet.profile import Profile
 
-MODELS: dict[str, type[Document]] = {"fleet": Fleet, "profile": Profile}
+MODELS: dict[str, type[Document]] = {"benchmark": Benchmark, "fleet": Fleet, "profile": Profile}
 """The documents whose schema is generated here."""
 
 

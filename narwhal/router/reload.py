@@ -105,10 +105,13 @@ _FIELDS = {
     Effect.UNREAD: """
         apiVersion kind metadata.revision metadata.python metadata.labels{} model.digest
         hosts[].ssh.user hosts[].ssh.port hosts[].ssh.host_key hosts[].fabric.interface hosts[].gpu_memory_gib
+        benchmark
     """,
 }
 EFFECTS = {name: effect for effect, names in _FIELDS.items() for name in names.split()}
 """Effect of every field. `[]`: of each item of a list of named things; `{}`: of each value of a mapping."""
+WHOLE = frozenset({"benchmark"})
+"""Sections that have an effect as a whole."""
 HIDDEN = {
     "lease.auth.password.env",
     "lease.auth.password.file",
@@ -301,9 +304,10 @@ def _values(fleet: Fleet) -> Values:
 def fields(part: Any, name: str = "", path: Path = ()) -> Iterator[tuple[str, Path, Any]]:
     """Every value that a part of a fleet file holds: its field in the schema, its path, the value.
 
-    A list whose items have effects of their own is told apart by their names, any other is one value.
+    A list whose items have effects of their own is told apart by their names, any other is one value; so is a section
+    that has an effect as a whole.
     """
-    if isinstance(part, BaseModel):
+    if isinstance(part, BaseModel) and name not in WHOLE:
         for key, info in type(part).model_fields.items():
             key_ = info.alias or key
             yield from fields(getattr(part, key), f"{name}.{key_}" if name else key_, (*path, key_))
@@ -316,4 +320,4 @@ def fields(part: Any, name: str = "", path: Path = ()) -> Iterator[tuple[str, Pa
     elif isinstance(part, list):
         yield name, path, [item.model_dump(mode="json") if isinstance(item, BaseModel) else item for item in part]
     elif part is not None:
-        yield name, path, part
+        yield name, path, part.model_dump(mode="json") if isinstance(part, BaseModel) else part

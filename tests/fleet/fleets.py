@@ -86,6 +86,16 @@ controller:
     short_window_s: 3
     overflow: false
 profiles: {prior: 8b-h100}
+benchmark:
+  points:
+    - name: chat-4
+      traffic: {kind: rate, rate_rps: 4, prompt_tokens: 500, output_tokens: 100}
+      endpoint: chat
+      prompts: text
+      shared_prefix: {tokens: 64}
+      search: {low_rps: 2, high_rps: 16}
+    - name: code-2
+      traffic: {kind: mix, mix: "steady:code", rate_rps: 2}
 """
 """Uses most of the file's keys, so that a mistake is one replaced piece of text."""
 

@@ -82,6 +82,12 @@ MISTAKES = {
     "NW071": ("{env: SCRAPE}", "{file: /keys/ops}", "{file: /keys/ops}}\n      - {name: peer"),
     "NW073": ("profiles: {", "recovery:\n  drift: {eject_at: 1.25}\nprofiles: {", "1.25"),
     "NW074": ("scope: replicate", "scope: read", "edge-2\n  port"),
+    "NW080": ("name: code-2", "name: chat-4", "chat-4\n      traffic: {kind: mix"),
+    "NW081": ("      prompts: text", "      prompts: ids", "ids\n      shared"),
+    "NW082": ('{kind: mix, mix: "steady:code", rate_rps: 2}', "{kind: trace, path: none.csv}", "none.csv"),
+    "NW083": ("{tokens: 64}", "{tokens: 500}", "500}\n      search"),
+    "NW084": ("low_rps: 2", "low_rps: 17", "17"),
+    "NW085": ("output_tokens: 100", "output_tokens: 16000", "500, output"),
     "NW063": ("    overflow: false", "    overflow: true", "true\nprofiles"),
 }
 """One mistake for each rule."""

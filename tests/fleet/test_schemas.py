@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from narwhal.documents import data_path, problems, read_schema
-from narwhal.fleet import check_text, profile_names
+from narwhal.fleet import Fleet, check_text, profile_names
 from narwhal.fleet.schemas import MODELS, main, render
 from narwhal.fleet.shape import check_shape
 from narwhal.fleet.source import Source, parse_source
@@ -54,7 +54,7 @@ def test_the_good_file_is_valid_by_the_schema() -> None:
 
 def model_accepts(document: Any) -> bool:
     """Whether the model has nothing against a document."""
-    return not check_shape(Source("f", "", document)).findings
+    return not check_shape(Source("f", "", document), Fleet).findings
 
 
 _VALUES = st.one_of(

@@ -74,7 +74,7 @@ def test_a_broken_host_does_not_hide_rules_about_others() -> None:
         ("{name: lab}", "{name: Lab_1}", "write it as in `name: lab`"),
         ("    gpu-1/0: {pin: prefill}", "    gpu1: {pin: prefill}", "write the key as in `gpu-1/0: …`"),
         ("backend: etcd", "backend: zzz", "write one of etcd, file, such as `backend: etcd`"),
-        ("{name: lab}", "3", "write keys with values below `metadata`, indented: labels, name, revision"),
+        ("{name: lab}", "3", "write keys with values below `metadata`, indented: labels, name, python, revision"),
         (
             "  - {name: b, keys: [{env: KEY_B}]}",
             "  - {name: b, keys: {}}",

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from narwhal.fleet import Expanded, check_text, expand
 from narwhal.fleet.model import Fleet
-from narwhal.router.reload import EFFECTS, HIDDEN, Effect, InForce, compare
+from narwhal.router.reload import EFFECTS, HIDDEN, WHOLE, Effect, InForce, compare
 
 FLEET = """\
 apiVersion: narwhal/v1
@@ -51,7 +51,7 @@ def expanded(*edits: tuple[str, str]) -> Expanded:
 def schema_fields(part: Any, name: str = "") -> Iterator[str]:
     """Every leaf of the schema, in the words of `EFFECTS`."""
     origin, arguments = typing.get_origin(part), typing.get_args(part)
-    if isinstance(part, type) and issubclass(part, BaseModel):
+    if isinstance(part, type) and issubclass(part, BaseModel) and name not in WHOLE:
         for key, info in part.model_fields.items():
             yield from schema_fields(info.annotation, f"{name}.{info.alias or key}" if name else info.alias or key)
     elif origin is typing.Annotated:

@@ -4,6 +4,18 @@
 Units stand in the names: `_s` seconds, `_tokens` tokens, `_bytes` bytes, `_gib` 2^30 bytes. Ratios have no unit.
 """
 
+from narwhal.fleet.model.benchmark import (
+    Benchmark,
+    MixTraffic,
+    Point,
+    Points,
+    RateTraffic,
+    Search,
+    SharedPrefix,
+    TraceTraffic,
+    Traffic,
+    Validity,
+)
 from narwhal.fleet.model.controller import Controller, Projection, Reactive, Thresholds
 from narwhal.fleet.model.engines import (
     ContainerRuntime,
@@ -62,6 +74,7 @@ from narwhal.fleet.model.values import (
 __all__ = [
     "Admin",
     "AdminToken",
+    "Benchmark",
     "Budget",
     "Canary",
     "ContainerRuntime",
@@ -84,9 +97,12 @@ __all__ = [
     "Journal",
     "Lease",
     "Metadata",
+    "MixTraffic",
     "ModelSpec",
     "Name",
     "Observability",
+    "Point",
+    "Points",
     "Port",
     "PositiveSeconds",
     "Priority",
@@ -94,6 +110,7 @@ __all__ = [
     "Projection",
     "PromptTarget",
     "Queue",
+    "RateTraffic",
     "Reactive",
     "Recovery",
     "Restarts",
@@ -102,11 +119,13 @@ __all__ = [
     "Runtime",
     "Scalar",
     "Scope",
+    "Search",
     "Seconds",
     "Secret",
     "SecretFromEnv",
     "SecretFromFile",
     "Serving",
+    "SharedPrefix",
     "SimulatedRuntime",
     "Slo",
     "Split",
@@ -115,6 +134,9 @@ __all__ = [
     "TenantLimits",
     "Text",
     "Thresholds",
+    "TraceTraffic",
+    "Traffic",
+    "Validity",
     "Tls",
     "VenvRuntime",
     "Vip",

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from narwhal.documents import Document
+from narwhal.fleet.model.benchmark import Points
 from narwhal.fleet.model.controller import Controller
 from narwhal.fleet.model.engines import Engines, Split
 from narwhal.fleet.model.recovery import Recovery
@@ -46,8 +47,13 @@ class Fleet(Document):
     """Engine speeds."""
     observability: Observability = Field(default_factory=Observability)
     """Journal and logs."""
+    benchmark: Points | None = None
+    """Points that `narwhal bench` measures; nothing that serves reads them."""
 
     def digest(self) -> str:
-        """SHA-256 of what the file says; comments, order of keys and spelled-out defaults make no difference."""
-        text = json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True)
+        """SHA-256 of what the file says of the fleet.
+
+        Comments, order of keys, spelled-out defaults and benchmark points make no difference.
+        """
+        text = json.dumps(self.model_dump(mode="json", by_alias=True, exclude={"benchmark"}), sort_keys=True)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

@@ -1,6 +1,7 @@
 """The rules of a fleet file: each a small function with a stable id, all in one catalogue."""
 
 from narwhal.fleet.rules import (
+    benchmark,
     controller,
     document,
     engines,
@@ -18,6 +19,7 @@ __all__ = [
     "RULES",
     "Hit",
     "Rule",
+    "benchmark",
     "controller",
     "document",
     "engines",

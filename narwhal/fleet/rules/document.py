@@ -17,8 +17,8 @@ describe(
 describe(
     "NW003",
     "wrong apiVersion or kind",
-    means="The document does not say that it is a fleet file of a version that is known.",
-    fix="Write `apiVersion: narwhal/v1` and `kind: Fleet`; `narwhal migrate` rewrites older versions.",
+    means="The document does not say that it is a fleet file, or a benchmark, of a version that is known.",
+    fix="Write `apiVersion: narwhal/v1` and `kind: Fleet` (or `Benchmark`); `narwhal migrate` rewrites older versions.",
 )
 describe(
     "NW004",

@@ -6,6 +6,7 @@ from narwhal.fleet.draft import Unknown, known, written
 from narwhal.fleet.facts import Facts
 from narwhal.fleet.finding import Path
 from narwhal.fleet.profiles import profile_names
+from narwhal.fleet.rules.benchmark import curves, points
 from narwhal.fleet.rules.rule import Hit, rule
 from narwhal.fleet.suggest import did_you_mean, one_of
 
@@ -76,6 +77,7 @@ def profiles_exist(facts: Facts) -> Iterator[Hit]:
     runtime = known(lambda: facts.fleet.engines.runtime)
     if runtime is not None and written(runtime, "profile"):
         places.append((("engines", "runtime", "profile"), known(lambda: getattr(runtime, "profile"))))  # noqa: B009
+    places += [((*path, "traffic", "curves"), curves(point)) for path, point in known(lambda: [*points(facts)]) or ()]
     names = profile_names()
     for path, name in places:
         if name is not None and "/" not in name and not name.endswith(".json") and name not in names:
