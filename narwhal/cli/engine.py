@@ -9,9 +9,9 @@ from narwhal.cli.output import CommandError, Problem, Result
 
 group = typer.Typer(
     name="engine",
-    help="Engine processes: render, check, run, attest, digest, simulate.\n\n"
+    help="Engine processes: render, check, run, attest, examine, digest, simulate.\n\n"
     "Example: narwhal engine simulate --port 8100 --side-channel-port 5600",
-    short_help="Engine processes: render, check, run, attest, digest, simulate.",
+    short_help="Engine processes: render, check, run, attest, examine, digest, simulate.",
     no_args_is_help=True,
 )
 app.add_typer(group)

@@ -1,4 +1,4 @@
-"""`narwhal engine render`, `check`, `run`, `attest`, `digest`: an engine process, from fleet file to identity."""
+"""`narwhal engine render`, `check`, `run`, `attest`, `examine`, `digest`: an engine, from fleet file to identity."""
 
 import os
 import sys
@@ -119,6 +119,37 @@ def attest(
     argv = [sys.executable, "-m", "narwhal.engine.sidecar", launch, host or record.host]
     argv.append(str(record.attest_port if port is None else port))
     os.execv(sys.executable, argv)  # noqa: S606 - a program of its own, so that nothing else stays in memory
+
+
+@verb("examine", group=group, short_help="Examine a running engine: health, model, one answer, its cache.")
+def examine(
+    launch: LaunchOption,
+    deadline_s: Annotated[float, typer.Option(min=0, help="How long to wait for its health, in seconds.")] = 60.0,
+) -> Result:
+    """Wait for an engine's health, ask it for the same answer twice, and tell who it is and what cache it has.
+
+    It asks from the engine's own host, with the key of its launch record. Exit code: 4 when it does not serve as it
+    should.
+
+    Example: narwhal engine examine --launch gpu-1-0.json --deadline-s 600
+    """
+    from narwhal.engine.examine import ExamineError, examine
+    from narwhal.engine.record import LaunchError
+
+    record = _read(launch)
+    try:
+        found = examine(record, deadline_s=deadline_s)
+    except ExamineError as error:
+        raise CommandError(Problem("engine_examine", str(error), hint=error.next_step), status="failed") from None
+    except LaunchError as error:
+        raise CommandError(Problem("engine_launch", str(error), file=launch), status="failed") from None
+    seen = found.attestation
+    cache = seen["cache"]
+    text = (
+        f"{found.engine} is version {seen['version']}, generation {seen['generation']}; "
+        f"cache: {cache['blocks']} blocks of {cache['block_tokens']} tokens"
+    )
+    return Result(data=found.data(), text=text)
 
 
 @verb("digest", group=group, short_help="Print the digest of a model's directory.")

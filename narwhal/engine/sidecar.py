@@ -224,7 +224,7 @@ def main(arguments: list[str]) -> int:
     launch: Launch = json.loads(data)
     if ":" in host:
         _Server.address_family = socket.AF_INET6
-    attester = Attester(launch, f"sha256:{hashlib.sha256(data).hexdigest()}", lambda: _versions(launch))
+    attester = Attester(launch, f"sha256:{hashlib.sha256(data).hexdigest()}", lambda: running_packages(launch))
     with _Server((host, int(port)), handler_of(attester)) as server:
         sys.stderr.write(f"attests {launch['engine']} on {host} port {server.server_address[1]}\n")
         sys.stderr.flush()
@@ -232,7 +232,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _versions(launch: Launch) -> dict[str, str | None]:
+def running_packages(launch: Launch) -> dict[str, str | None]:
+    """Versions of the packages that an engine runs with; none where they are in an image or it is simulated."""
     if launch["container"] or launch["program"] != "vllm":
         return {}
     try:

@@ -40,6 +40,10 @@ UNREACHABLE = (
     ("Could not resolve", "its name cannot be resolved; correct hosts.ssh.address"),
     ("No route to host", "there is no route to it; see that it is up and reachable, then run this again"),
     ("timed out", "SSH does not answer in time; see that it is up and reachable, then run this again"),
+    (
+        "waiting for privilege escalation",
+        "SSH or sudo stopped answering; see that it is up and reachable, then run this again",
+    ),
     ("not responding", "SSH stopped answering; see that it is up and reachable, then run this again"),
 )
 """What ssh says, and what that means."""
@@ -106,6 +110,8 @@ class CallbackModule(CallbackBase):
         """Write the result of one task on one host; the line that was said of it."""
         hidden = result._task.no_log or result._result.get("_ansible_no_log")
         message = "(not shown)" if hidden else say(result._result, status)
+        if status == "changed" and not hidden:
+            fields["diff"] = differences(result._result)
         task, host = result._task.get_name().strip(), result._host.get_name()
         self.write(status, task=task, host=host, status=status, message=message, **fields)
         return message
@@ -124,11 +130,12 @@ def say(result, status):
         return progress(result.get("stdout")) or "attempt {} of {}".format(
             result.get("attempts"), result.get("retries")
         )
+    wrong = {"failed": "failed", "unreachable": "unreachable"}.get(status)
+    if wrong and result.get("results"):
+        return say(next((one for one in result["results"] if one.get(wrong)), {"msg": result.get("msg")}), status)
     text = str(result.get("msg") or "")
     if status == "unreachable":
         text = next((meaning for words, meaning in UNREACHABLE if words in text), text)
-    if status == "failed" and result.get("results"):
-        text = next((str(r.get("msg")) for r in result["results"] if r.get("failed") and r.get("msg")), text)
     if status == "failed" and result.get("stderr") and (not text or "non-zero return code" in text):
         text = result["stderr"].strip().splitlines()[-1]
     return " ".join(text.split())
@@ -140,3 +147,22 @@ def progress(stdout):
         return json.loads(stdout.strip().splitlines()[-1])["progress"]
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return None
+
+
+def differences(result):
+    """What changed, of every item of a task."""
+    return [
+        {"path": path_of(one, diff), "before": diff.get("before"), "after": diff.get("after")}
+        for one in [result, *result.get("results", [])]
+        for diff in (one["diff"] if isinstance(one.get("diff"), list) else [one.get("diff")])
+        if isinstance(diff, dict) and ("before" in diff or "after" in diff)
+    ]
+
+
+def path_of(result, diff):
+    """The file that a difference is of."""
+    arguments = result.get("invocation", {}).get("module_args", {})
+    told = [result.get("dest"), result.get("path"), arguments.get("dest"), arguments.get("path")]
+    after = diff.get("after")
+    told.append(after.get("path") if isinstance(after, dict) else None)
+    return next((path for path in told if path), diff.get("after_header"))

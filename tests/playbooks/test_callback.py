@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,3 +97,22 @@ def test_what_ssh_says_is_said_in_one_line_with_what_to_do(said: str, meant: str
     line = plugin.say({"msg": said}, "unreachable")
     assert meant in line
     assert "\n" not in line
+
+
+def test_the_item_that_was_unreachable_is_the_one_that_is_told() -> None:
+    items = [{"msg": "fine"}, {"unreachable": True, "msg": "Timeout (12s) waiting for privilege escalation prompt:"}]
+    line = plugin.say({"msg": "All items completed", "results": items}, "unreachable")
+    assert line == "SSH or sudo stopped answering; see that it is up and reachable, then run this again"
+
+
+def test_differences_are_told_by_path_before_and_after() -> None:
+    copied: dict[str, Any] = {
+        "diff": [{"before": "a\n", "after": "b\n", "after_header": "/tmp/x.j2"}, {"prepared": "text alone"}]
+    }
+    copied["invocation"] = {"module_args": {"dest": "/etc/x"}}
+    made = {"before": {"path": "/opt/y", "state": "absent"}, "after": {"path": "/opt/y", "state": "directory"}}
+    result = {"results": [copied, {"diff": made}, {"diff": []}, {}]}
+    assert plugin.differences(result) == [
+        {"path": "/etc/x", "before": "a\n", "after": "b\n"},
+        {"path": "/opt/y", **made},
+    ]
