@@ -56,6 +56,10 @@ def profile(
     ask = Ask(expanded, folder, tuple(engine or ()), short, fresh, idle_neighbours, not no_handoffs)
     try:
         built = _run(ask)
+    except KeyboardInterrupt:
+        hint = "run it again: it goes on where it ended (--fresh measures all again)"
+        text = "stopped; what was measured is kept"
+        raise CommandError(Problem("stopped", text, hint=hint), status="interrupted") from None
     except EngineError as error:
         hint = "start the engines, and profile while no requests come; what was measured is kept"
         raise CommandError(Problem("engine", str(error), str(fleet), hint=hint), status="failed") from error
@@ -100,6 +104,8 @@ def _result(built: "list[Built]", folder: Path, limits: "Limits") -> Result:
         if not refusals:
             artifacts.append(str(save_profile(folder, one.profile)))
             lines.append(f"written to {artifacts[-1]}")
+    if artifacts:
+        lines += ["", "a router with profiles.path takes a new profile up when it, or the engine, starts again"]
     data = {"profiles": [one.profile.model_dump(mode="json", by_alias=True) for one in built]}
     status = "findings" if problems else "success"
     return Result(status, data, artifacts, problems, "\n".join(lines))

@@ -42,14 +42,15 @@ def status_lines(state: Json) -> list[str]:
     split, load, queue, counts = state["split"], state["load"], state["queue"], state["counts"]
     hold = state["hold"]
     lines = [
-        f"{state['fleet']} · {state['model']} · up {_span(state['uptime_s'])} · policy {state['policy']}"
-        f" · epoch {state['epoch']}",
+        f"{state['fleet']} · {state['model']} · pid {state['pid']}, up {_span(state['uptime_s'])}"
+        f" · policy {state['policy']} · {state['epoch']} role changes",
         f"split     {split['prefill']} prefill, {split['decode']} decode"
         + (f" · moves are on hold: {hold['reason'] or 'no reason given'}" if hold["on"] else ""),
         f"load      prefill {_ratio(load['prefill'])}, decode {_ratio(load['decode'])} (1.00: at its target)",
         f"queue     {queue['requests']} waiting, the oldest for {queue['oldest_s']:.1f} s;"
         f" {state['seats_waiting']} wait for a decode seat",
         "requests  " + ", ".join(f"{counts[key]} {key}" for key in counts),
+        *_went_on(state["went_on"]),
         f"in SLO    {_percent(state['attainment_60s'])} of the last 60 s",
         *lease_lines(state),
         "",
@@ -74,6 +75,14 @@ def status_lines(state: Json) -> list[str]:
         lines.append("* pinned to its role")
     drained = [*drain_lines(state), *cohort_lines(state)]
     return [*lines, *([""] if drained else []), *drained, *worker_lines(state), *learning_lines(state)]
+
+
+def _went_on(counts: Json) -> list[str]:
+    """What engines failed and others served; empty where nothing was."""
+    said = [f"{counts['retried']} retried"] if counts["retried"] else []
+    many = counts["continued"]
+    said += [f"{many} stream{'s' * (many > 1)} went on elsewhere"] if many else []
+    return [f"lost      engines failed requests: {', '.join(said)}"] if said else []
 
 
 def worker_lines(state: Json) -> list[str]:
@@ -164,14 +173,18 @@ def lease_lines(state: Json) -> list[str]:
             else f"{lease['followers']} follow" + "s" * (lease["followers"] == 1)
         )
         if lease["proven"]:
-            return [f"lease     leads, epoch {lease['epoch']}; {many}"]
+            return [f"lease     leads{_which(lease)}, term {lease['epoch']}; {many}"]
         why = f" ({lease['trouble']})" if lease["trouble"] else ""
-        return [f"lease     leads without proof{why}: roles, hold and engines' lives are frozen; {many}"]
-    who = f"{lease['leader']} leads" if lease["leader"] else "nobody leads"
+        return [f"lease     leads{_which(lease)} without proof{why}: roles, hold and engines' lives are frozen; {many}"]
+    who = f"{lease['leader']}{_which(lease)} leads" if lease["leader"] else "nobody leads"
     heard = f"heard {lease['lag_s']:.1f} s ago" if lease["lag_s"] is not None else "not heard yet"
     trouble = "; ".join(filter(None, (lease["follow_trouble"], lease["trouble"])))
     word = "stands by" if lease["standing"] == "standby" else "was deposed"
     return [f"lease     {word}; {who}, {heard}" + (f"; {trouble}" if trouble else "")]
+
+
+def _which(lease: Json) -> str:
+    return f" ({lease['leader_is']})" if lease["leader_is"] else ""
 
 
 def lease_is_well(state: Json) -> bool:

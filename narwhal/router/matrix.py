@@ -28,8 +28,9 @@ class LinkState(msgspec.Struct, frozen=True):
     consumer: str
     in_use: bool
     """Whether requests are handed over here by the present roles."""
-    state: Literal["in", "out", "doubtful"]
-    """`out`: it carries no handoffs; `doubtful`: it failed within the last minute, others are preferred."""
+    state: Literal["in", "out", "doubtful", "idle"]
+    """`out`: it carries no handoffs; `doubtful`: it failed within the last minute, others are preferred; `idle`: one of
+    its engines has no work now."""
     reason: str
     """Why it is out; empty: it is not."""
     since_s: float | None
@@ -86,8 +87,10 @@ def links(shell: "Shell") -> Links:
 
 def _row(shell: "Shell", producer: Engine, consumer: Engine, link: Link, *, used: bool) -> LinkState:
     now, doubtful = shell.now(), shell.control.pool.doubtful
-    state: Literal["in", "out", "doubtful"] = "out" if link.out else "in"
-    if not link.out and consumer.id in doubtful.get(producer.id, ()):
+    state: Literal["in", "out", "doubtful", "idle"] = "out" if link.out else "in"
+    if not (link.out or (producer.live and consumer.live)):
+        state = "idle"
+    elif not link.out and consumer.id in doubtful.get(producer.id, ()):
         state = "doubtful"
     return LinkState(
         producer=producer.id,

@@ -64,11 +64,13 @@ class Metrics:
         self.changes: dict[str, int] = {}
         self.decisions: dict[str, int] = {}
         self.reloads = {"applied": 0, "failed": 0}
-        self.tries: dict[tuple[str, str], int] = {}
+        self.tries: dict[tuple[str, str], int] = {("canary", "wrong"): 0}
         """Handoffs that were tried, by purpose and outcome."""
         self.denied: dict[str, int] = {}
         self.workers_lost = 0
         """Workers that ended by themselves."""
+        self.workers_hung = 0
+        """Workers that were killed, since they hung."""
         self.refused_unread: dict[str, int] = {}
         """Requests that were refused before they were whole, by code."""
         self.tenants: dict[tuple[str, str], int] = {}
@@ -291,6 +293,8 @@ def _router(shell: Any) -> Iterable[Any]:
     yield GaugeMetricFamily("narwhal_workers", "Processes that own client connections.", value=len(shell.workers))
     lost = shell.metrics.workers_lost
     yield CounterMetricFamily("narwhal_workers_lost", "Such processes that ended by themselves.", value=lost)
+    hung = shell.metrics.workers_hung
+    yield CounterMetricFamily("narwhal_workers_hung", "Such processes that were killed, since they hung.", value=hung)
     yield GaugeMetricFamily("narwhal_handoff_seconds", "Moving mean of leg 2 to its first token.", value=pool.handoff_s)
     yield GaugeMetricFamily(
         "narwhal_admission_slack_seconds",

@@ -188,9 +188,10 @@ def _say_serving(expanded: Expanded, shell: Shell, orders: Orders, reloader: Rel
     Ports, not addresses: a log leaves the house more often than a fleet file.
     """
     router, engines = expanded.routers[0], len(expanded.engines)
+    word = "standing by for" if shell.refusing is not None else "serving"
     log.info(
-        "serving %s: clients on port %d, operators on port %d, %d engines, pid %d",
-        *(expanded.fleet.metadata.name, router.port, router.admin_port, engines, orders.pid),
+        "%s %s: clients on port %d, operators on port %d, %d engines, pid %d",
+        *(word, expanded.fleet.metadata.name, router.port, router.admin_port, engines, orders.pid),
     )
     _watchdog(shell, orders)
     orders.tell("READY=1")

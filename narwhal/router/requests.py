@@ -20,6 +20,7 @@ from narwhal.router.metrics import Metrics
 from narwhal.router.reach import Reach
 from narwhal.router.resuming import resume
 from narwhal.router.rows import RequestRow
+from narwhal.router.slo import within
 from narwhal.router.tenants import DEFAULT
 from narwhal.router.upstream import Pool
 
@@ -239,8 +240,8 @@ class Requests(ABC):
         tokens, served = exchange.completion_tokens, outcome == "served"
         ttft_s = first_t - arrived_t if first_t else None
         tpot_s = (last_t - first_t) / (tokens - 1) if served and parsed.stream and tokens > 1 else None
-        slo = self.settings.slo
-        met = served and (ttft_s or 0.0) <= slo.ttft_for(exchange.prompt_tokens) and (tpot_s or 0.0) <= slo.tpot_s
+        slo, whole_tokens = self.settings.slo, 0 if parsed.stream else tokens
+        met = served and within(slo, exchange.prompt_tokens, ttft_s, tpot_s, whole_tokens=whole_tokens)
         prefilled_t, continued, gap_s = exchange.prefilled_t, 0, None
         if exchange.resumed is not None:
             prefilled_t, continued, gap_s = exchange.resumed.figures

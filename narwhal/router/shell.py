@@ -103,7 +103,7 @@ class Shell(Requests):
 
     def record(self, row: RequestRow) -> None:
         """Count and keep a request that is over."""
-        if row.outcome != "cancelled":
+        if row.outcome != "cancelled" and row.code != "client":  # what the client asked for, or did, misses no target
             self.recent.append((row.arrived_t + row.total_s, row.slo_met))
         self.metrics.ended(row.outcome, row.code, row.ttft_s, row.tpot_s, row.completion_tokens)
         if row.retries or row.continued:
@@ -145,7 +145,8 @@ class Shell(Requests):
         if last is None or not last.candidates:
             return {"prefill": None, "decode": None}
         now = last.candidates[0]
-        return {"prefill": now.ttft, "decode": max(now.tpot, now.queue)}
+        idle = not (last.inputs.get("decode_occupancy") or last.inputs.get("decode_entering"))
+        return {"prefill": now.ttft, "decode": 0.0 if idle else max(now.tpot, now.queue)}
 
     # Carrying out
 

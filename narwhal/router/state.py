@@ -1,5 +1,6 @@
 """What the router says about itself: `RouterState`."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from narwhal.control.drains import remains
@@ -26,6 +27,7 @@ def router_state(shell: "Shell", fleet: str, model: str, urls: dict[str, str], s
         "kind": "RouterState",
         "fleet": fleet,
         "model": model,
+        "pid": os.getpid(),
         "uptime_s": now - started_t,
         "epoch": pool.epoch,
         "hold": {"on": pool.hold, "reason": pool.hold_reason},
@@ -42,6 +44,7 @@ def router_state(shell: "Shell", fleet: str, model: str, urls: dict[str, str], s
             "offered": metrics.offered,
             **{name: metrics.count(name) for name in ("served", "refused", "failed", "cut", "cancelled")},
         },
+        "went_on": {"retried": metrics.retries, "continued": metrics.continuations},
         "attainment_60s": sum(met for _, met in recent) / len(recent) if recent else None,
         "journal": {"dropped_lines": shell.journal.dropped, "error": shell.journal.error},
         "workers": shell.workers,

@@ -112,10 +112,11 @@ def test_status_is_one_page() -> None:
         "state": "live", "residents": 3, "prefills": 2, "kv_tokens": 900, "backlog_s": 1.25, "occupancy": 0.5,
     }  # fmt: skip
     state = {
-        "fleet": "dev", "model": "simulated", "uptime_s": 3700.0, "epoch": 4, "policy": "reactive",
+        "fleet": "dev", "model": "simulated", "pid": 77, "uptime_s": 3700.0, "epoch": 4, "policy": "reactive",
         "hold": {"on": True, "reason": "noon"}, "split": {"prefill": 1, "decode": 3},
         "load": {"prefill": 0.83, "decode": None}, "queue": {"requests": 7, "oldest_s": 0.5}, "seats_waiting": 1,
         "counts": {"offered": 9, "served": 8}, "attainment_60s": None, "engines": [engine], "workers": [],
+        "went_on": {"retried": 0, "continued": 1},
     }  # fmt: skip
     text = "\n".join(status_lines(state))
     assert "worker" not in text
@@ -126,13 +127,17 @@ def test_status_is_one_page() -> None:
     assert "prefill 0.83, decode unknown" in text
     assert "7 waiting, the oldest for 0.5 s; 1 wait" in text
     assert "9 offered, 8 served" in text
+    assert "engines failed requests: 1 stream went on elsewhere" in text
+    assert "pid 77, up" in text
     assert "local/0       prefill* live" in text
 
 
+LED = "edge-1 (primary) leads"
 LEASE = {
     "standing": "leader",
     "proven": True,
     "epoch": 7,
+    "leader_is": "primary",
     "leader": "edge-1",
     "trouble": "",
     "followers": 1,
@@ -144,20 +149,29 @@ LEASE = {
 @pytest.mark.parametrize(
     ("news", "says", "well"),
     [
-        ({}, "leads, epoch 7; 1 follows", True),
-        ({"followers": 0}, "leads, epoch 7; nobody follows", True),
+        ({}, "leads (primary), term 7; 1 follows", True),
+        ({"followers": 0}, "leads (primary), term 7; nobody follows", True),
         (
             {"proven": False, "trouble": "no etcd member answers"},
-            "leads without proof (no etcd member answers): roles, hold and engines' lives are frozen; 1 follows",
+            "leads (primary) without proof (no etcd member answers): roles, hold and engines' lives are frozen; "
+            "1 follows",
             False,
         ),
-        ({"standing": "standby", "proven": False, "lag_s": 0.42}, "stands by; edge-1 leads, heard 0.4 s ago", True),
+        (
+            {"standing": "standby", "proven": False, "lag_s": 0.42},
+            f"stands by; {LED}, heard 0.4 s ago",
+            True,
+        ),
         (
             {"standing": "standby", "proven": False, "follow_trouble": "Connection refused", "leader": ""},
             "stands by; nobody leads, not heard yet; Connection refused",
             False,
         ),
-        ({"standing": "deposed", "proven": False, "lag_s": 1.0}, "was deposed; edge-1 leads, heard 1.0 s ago", True),
+        (
+            {"standing": "deposed", "proven": False, "lag_s": 1.0},
+            f"was deposed; {LED}, heard 1.0 s ago",
+            True,
+        ),
     ],
 )
 def test_what_a_router_says_of_its_lease(news: dict[str, object], says: str, well: bool) -> None:

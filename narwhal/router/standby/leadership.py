@@ -90,7 +90,7 @@ class Leadership:
         poll_s = min(0.5, lease.ttl_s / 5) if isinstance(lease, EtcdLease) else FILE_POLL_S
         self._keeper = Keeper(
             store,
-            f"{expanded.routers[0].host}/{os.urandom(6).hex()}",
+            f"{expanded.routers[0].host}/{os.urandom(6).hex()}/{'standby' if self._standby else 'primary'}",
             poll_s=poll_s,
             tell=self._tell,
             taken=self._taken,

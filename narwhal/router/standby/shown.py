@@ -15,6 +15,7 @@ def lease_state(leadership: Leadership, feed: Feed) -> dict[str, Any]:
         "proven": leadership.proven,
         "epoch": standing.epoch,
         "leader": standing.holder.partition("/")[0],
+        "leader_is": said if (said := standing.holder.rpartition("/")[2]) in ("primary", "standby") else "",
         "trouble": standing.trouble,
         "followers": len(feed.followers),
         "lag_s": None if follower is None or leadership.leads else follower.lag_s(),

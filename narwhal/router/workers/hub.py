@@ -1,6 +1,9 @@
 """Control's side of the workers: one shell, whose requests are other processes'."""
 
 import asyncio
+import logging
+import os
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +22,11 @@ from narwhal.router.shell import Shell
 from narwhal.router.workers import wire
 from narwhal.router.workers.link import Link
 
+log = logging.getLogger("narwhal.router")
+LOOK_S = 1.0
+"""How often workers are looked at; they report as often."""
+HUNG_LOOKS = 15
+"""Looks in a row without a report after which a worker hangs."""
 LOST = "worker_lost"
 """Code of requests whose worker died."""
 _OF_ALL = ("gap", "request")
@@ -49,6 +57,8 @@ class Worker:
         self.listening = False
         self.connections = 0
         self.open_handshakes = 0
+        self.silent = 0
+        """Looks since its last report."""
 
     def document(self) -> dict[str, int]:
         """What the router's state says of it."""
@@ -101,6 +111,11 @@ class Hub(Shell):
             self._do[kind] = self._pass_on
 
     # Workers
+
+    def begin(self) -> None:
+        """Begin to look at time, and at the workers."""
+        super().begin()
+        self.every(LOOK_S, self._look_for_hung)
 
     def attach(self, slot: int, pid: int, sock: socket.socket) -> None:
         """A worker was started; this is the socket to it."""
@@ -261,7 +276,20 @@ class Hub(Shell):
     def _observed(self, worker: Worker, seen: int, event: e.TokensObserved) -> None:
         self.feed(event)
 
+    def _look_for_hung(self) -> None:
+        """A worker that says nothing any more serves nobody: kill it, and another takes its place.
+
+        Counted in looks, not by the clock: whoever stopped all of us does not have every worker killed.
+        """
+        for worker in self.present:
+            worker.silent += worker.listening
+            if worker.silent == HUNG_LOOKS:
+                log.error("worker %d (pid %d) hangs: it is killed", worker.slot, worker.pid)
+                self.metrics.workers_hung += 1
+                os.kill(worker.pid, signal.SIGKILL)
+
     def _add(self, worker: Worker, seen: int, report: wire.Report) -> None:
+        worker.silent = 0
         worker.connections, worker.open_handshakes = report.connections, report.open_handshakes
         metrics = self.metrics
         for counts, more in (

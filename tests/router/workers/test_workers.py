@@ -212,6 +212,19 @@ def test_a_worker_that_is_killed_takes_its_own_connections_alone(tmp_path: Path,
         assert router.state()["counts"]["cut"] == lost
 
 
+def test_a_worker_that_hangs_is_killed_and_another_takes_its_place(tmp_path: Path, engines: list[FakeEngine]) -> None:
+    with routing(tmp_path, engines, workers=2) as router:
+        before = workers(router)
+        hung = next(iter(before))
+        os.kill(hung, signal.SIGSTOP)
+        eventually(lambda: hung not in workers(router) and len(workers(router)) == 2, "another worker")
+        assert ended({hung})
+        page = router.send("GET", "/metrics", admin=True)[2].decode()
+        assert "narwhal_workers_hung_total 1.0" in page
+        assert f"(pid {hung}) hangs" in router.log.read_text()
+        assert router.send("POST", "/v1/completions", {"prompt": "x", "max_tokens": 3})[0] == 200
+
+
 def read_all_of_stream(sock: socket.socket) -> bytes:
     data = read_until(sock, b"0\r\n\r\n")
     assert b" last" in data
