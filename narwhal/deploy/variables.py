@@ -3,18 +3,22 @@
 The roles' `argument_specs` say what each variable means; a test renders the example fleets against them.
 """
 
+import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from narwhal.deploy.plainyaml import Data
 from narwhal.fleet import EngineSpec, Expanded
 from narwhal.fleet.expand import host_address
-from narwhal.fleet.model import EtcdLease, Host
-from narwhal.fleet.places import NARWHAL_HOME
+from narwhal.fleet.model import EtcdLease, FileLease, Fleet, Host
+from narwhal.fleet.places import NARWHAL_HOME, admin_socket
 
 USER = "narwhal"
 STATE = "/var/lib/narwhal"
 ETC = "/etc/narwhal"
 _CLOCK_TOLERANCE_S = 0.5
+_HANDOVER_S = 20
+"""How long a router that ends may take to hand over, and then to close."""
 _RUNTIME_KEYS = ("kind", "package", "path", "device", "image", "tool", "profile", "speed")
 _SSH_ARGS = "-o UserKnownHostsFile='\"{{ inventory_dir }}/known_hosts\"' -o StrictHostKeyChecking=yes"
 """No key that was not pinned or confirmed, wherever the directory lies and whatever `~/.ssh` knows."""
@@ -56,6 +60,11 @@ def group_vars(expanded: Expanded) -> Data:
             "backend": lease.backend,
             "endpoints": list(lease.endpoints) if isinstance(lease, EtcdLease) else [],
         },
+        "narwhal_serving": {
+            "stop_s": math.ceil(fleet.serving.shutdown_s) + _HANDOVER_S,
+            "resume": fleet.recovery.state_path is not None,
+            "folders": _written_folders(fleet),
+        },
     }
 
 
@@ -75,12 +84,22 @@ def host_vars(expanded: Expanded, host: Host) -> Data:
                 "bind": router.bind,
                 "admin_port": router.admin_port,
                 "admin_bind": router.admin_bind,
+                "socket": str(admin_socket(expanded.of_router(standby=router.standby), Path(STATE))),
             }
             for router in expanded.routers
             if router.host == host.name
         ],
         "narwhal_links": list(_links(expanded, host)),
     }
+
+
+def _written_folders(fleet: Fleet) -> list[str]:
+    """Folders that a router writes to by the fleet file's word, where they are not below its state's."""
+    lease = fleet.lease.path if isinstance(fleet.lease, FileLease) else None
+    files = (fleet.recovery.state_path, lease, fleet.routers.admin.socket)
+    folders = [fleet.observability.journal.path, *(str(Path(file).parent) for file in files if file)]
+    found = {folder for folder in folders if folder and Path(folder).is_absolute()}
+    return sorted(folder for folder in found if not Path(folder).is_relative_to(STATE))
 
 
 def launched(expanded: Expanded) -> Sequence[EngineSpec]:
