@@ -31,6 +31,9 @@ def drain(
     stay: Annotated[
         bool, typer.Option("--stay", help="Keep the drain when another process is started, until narwhal readmit.")
     ] = False,
+    move: Annotated[
+        bool, typer.Option("--move", help="Where a role would fall below its floor, give it to engines that stay.")
+    ] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="End the drain.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until all of them can be stopped.")] = False,
     router: RouterOption = None,
@@ -44,11 +47,13 @@ def drain(
 
     Examples: narwhal drain gpu-1/0 --wait; narwhal drain gpu-1 --deadline 60 --wait; narwhal drain gpu-1 --cancel
     """
-    if cancel and (wait or stay or deadline is not None):
+    if cancel and (wait or stay or move or deadline is not None):
         raise CommandError(Problem("usage", "--cancel goes with no other option", hint="narwhal drain ENGINE --cancel"))
     with router_admin(router, fleet, token_file) as admin:
         answer = _ordered(
-            lambda: admin.drain(engines, deadline_s=deadline, stay=stay, cancel=cancel), same_router(router, fleet)
+            lambda: admin.drain(engines, deadline_s=deadline, stay=stay, cancel=cancel, move=move),
+            same_router(router, fleet),
+            "" if move else "; --move gives a role to engines that stay",
         )
         names = [engine["id"] for engine in answer["engines"]]
         if cancel:
@@ -104,8 +109,8 @@ def pin(
     return Result(data=answer, text=f"{engine} is pinned to {role}" if role != "none" else f"{engine} is free to move")
 
 
-def _ordered(order: Callable[[], Json], where: str) -> Json:
-    """The answer to an order; what held it is said in words."""
+def _ordered(order: Callable[[], Json], where: str, hint: str = "") -> Json:
+    """The answer to an order; what held it is said in words. `hint`: what else may help."""
     from narwhal.diagnose import RefusedError, refusal
 
     try:
@@ -114,7 +119,7 @@ def _ordered(order: Callable[[], Json], where: str) -> Json:
         decision = error.body.get("decision")
         if not decision:
             raise
-        problem = Problem("held", f"nothing was changed: {refusal(decision)}", hint=f"narwhal why{where}")
+        problem = Problem("held", f"nothing was changed: {refusal(decision)}", hint=f"narwhal why{where}{hint}")
         raise CommandError(problem, status="failed", data=error.body) from None
 
 

@@ -164,6 +164,8 @@ class DrainSet(Event, frozen=True, tag=True):
     """When what they still have is served elsewhere or ended; -1: it may take as long as it needs."""
     stays: bool = False
     """Whether the drain outlives the process; otherwise it ends with the readmission of the next one."""
+    moves: bool = False
+    """Whether engines that stay may be given the role which would fall below its floor."""
 
 
 class ReadmitRequested(Event, frozen=True, tag=True):

@@ -45,6 +45,23 @@ def emptied(pool: Pool, gone: Collection[str]) -> Role | None:
     return None
 
 
+def stand_ins(pool: Pool, settings: Settings, gone: Collection[str], t: float) -> list[Engine] | None:
+    """Engines of the other role that take over a role which would fall below its floor without those that go.
+
+    None where none has to, or not enough can: the other role keeps its own floor, pinned engines stay.
+    """
+    prefill, decode = ([engine for engine in role if engine.id not in gone] for role in by_role(pool))
+    controller = settings.controller
+    short = controller.min_prefill - len(prefill), controller.min_decode - len(decode)
+    if max(short) <= 0 or sum(short) > 0:
+        return None
+    target: Role = "prefill" if short[0] > 0 else "decode"
+    others, lacking = (decode, short[0]) if target == "prefill" else (prefill, short[1])
+    able = [e for e in others if guards.pin(e, target).passed and guards.lifecycle(e).passed]
+    able.sort(key=lambda engine: emptiness(engine, target, settings, t))
+    return able[:lacking] if len(able) >= lacking else None
+
+
 def repair(pool: Pool, settings: Settings, t: float) -> Repair | None:
     """The repair of a broken floor. Skips cooldown and dwell, never pins, lifecycle holds or the resident cap."""
     target = broken(pool, settings)
@@ -60,7 +77,7 @@ def repair(pool: Pool, settings: Settings, t: float) -> Repair | None:
     donor = None
     # An empty role is worse than a short one: it may take the other below its floor, but never to nothing.
     if len(others) > (other_floor if live else 1):
-        for engine in sorted(others, key=lambda other: _emptiness(other, target, settings, t)):
+        for engine in sorted(others, key=lambda other: emptiness(other, target, settings, t)):
             checks = [guards.pin(engine, target), guards.lifecycle(engine), guards.residents(engine, settings)]
             asked += checks
             if all(check.passed for check in checks):
@@ -69,7 +86,8 @@ def repair(pool: Pool, settings: Settings, t: float) -> Repair | None:
     return Repair(target, len(live), floor, donor, tuple(asked))
 
 
-def _emptiness(engine: Engine, target: Role, settings: Settings, t: float) -> tuple[bool, float, str]:
+def emptiness(engine: Engine, target: Role, settings: Settings, t: float) -> tuple[bool, float, str]:
+    """The least goes first to another role: resident work of that role is welcome, own work is not."""
     if target == "prefill":
         return not engine.prefills, engine.occupancy(settings.slo.tpot_s), engine.id
     return not engine.streams, engine.backlog_s(t), engine.id

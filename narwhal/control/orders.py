@@ -5,10 +5,10 @@ Every order is answered with a decision, as moves are: `held` with the guards th
 
 from collections.abc import Collection
 
-from narwhal.control import drains, guards
-from narwhal.control.commands import AnyCommand, Decided, EngineChanged, ProbeEngine
+from narwhal.control import drains, floors, guards
+from narwhal.control.commands import AnyCommand, Decided, EngineChanged, MoveRole, ProbeEngine
 from narwhal.control.events import DrainSet, PinSet, ReadmitRequested, Role
-from narwhal.control.records import Guard
+from narwhal.control.records import Guard, Move
 from narwhal.control.roles import RoleController
 from narwhal.control.state import Engine, Pool, Settings
 
@@ -27,10 +27,13 @@ class Orders:
         engines, refusal = self._named(event.t, event.engines, what)
         if refusal:
             return refusal
+        moved: list[AnyCommand] = []
         if event.on:
             asked = self.floors(event.engines)
             if not all(guard.passed for guard in asked):
-                return self._roles.refuse(event.t, what, asked)
+                moved = self._stand_in(event, what, asked)
+                if not any(isinstance(command, MoveRole) for command in moved):
+                    return moved
         until_t = event.until_t if event.until_t >= 0 else drains.NEVER
         commands: list[AnyCommand] = []
         for engine in engines:
@@ -38,7 +41,18 @@ class Orders:
                 commands += drains.begin(engine, event.t, until_t, stays=event.stays)
             else:
                 commands += drains.end(engine, event.t)
-        return [*commands, *self._roles.record(event.t, what)]
+        return [*commands, *(moved or self._roles.record(event.t, what))]
+
+    def _stand_in(self, event: DrainSet, what: str, asked: list[Guard]) -> list[AnyCommand]:
+        """Have engines that stay take over the role whose floor would break, where that is wanted and can be."""
+        engines = floors.stand_ins(self._pool, self._settings, event.engines, event.t) if event.moves else None
+        if not engines or not asked[-1].passed:
+            return self._roles.refuse(event.t, what, asked)
+        moves = [
+            Move(engine.id, engine.role, "decode" if engine.role == "prefill" else "prefill") for engine in engines
+        ]
+        named = f"{_names([move.engine for move in moves])} as {moves[0].target}"
+        return self._roles.stand_in(event.t, f"{what}, with {named} in their place", moves, asked)
 
     def readmit(self, event: ReadmitRequested) -> list[AnyCommand]:
         """End the drains of engines, and try those that are out without waiting, whatever the limit on restarts.

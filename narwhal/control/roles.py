@@ -219,6 +219,14 @@ class RoleController:
         """The answer to an order that guards held: nothing was changed."""
         return self._conclude(self._demand.now(t), "operator", "held", _held(what, asked), asked=asked)
 
+    def stand_in(self, t: float, what: str, moves: list[Move], asked: list[Guard]) -> list[AnyCommand]:
+        """Move engines for an order that would break a floor otherwise. Like floor repair it waits for no cooldown."""
+        t, batch = self._demand.now(t), [guards.hold(self._pool), guards.advisory(self._settings)]
+        outcome = self._outcome(batch, any_donor=True)
+        reason = what if outcome == "moved" else _held(what, batch)
+        commands = self._conclude(t, "operator", outcome, reason, moves, [*asked, *batch])
+        return commands + self._carry_out(t, moves, own=False) if outcome == "moved" else commands
+
     def record(self, t: float, what: str) -> list[AnyCommand]:
         """The answer to an order that was carried out, and moved nothing."""
         return self._conclude(self._demand.now(t), "operator", "stay", what)

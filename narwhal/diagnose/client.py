@@ -100,10 +100,17 @@ class AdminClient:
         return self._decide("swap", {"a": a, "b": b})
 
     def drain(
-        self, engines: list[str], *, deadline_s: float | None = None, stay: bool = False, cancel: bool = False
+        self,
+        engines: list[str],
+        *,
+        deadline_s: float | None = None,
+        stay: bool = False,
+        cancel: bool = False,
+        move: bool = False,
     ) -> Json:
         """Drain engines or hosts, or end their drains; the answer is the `OrderAnswer`."""
-        return self._order("drain", {"engines": engines, "deadline_s": deadline_s, "stay": stay, "cancel": cancel})
+        body = {"engines": engines, "deadline_s": deadline_s, "stay": stay, "cancel": cancel, "move": move}
+        return self._order("drain", body)
 
     def readmit(self, engines: list[str]) -> Json:
         """End drains, and have engines that are out tried now; the answer is the `OrderAnswer`."""

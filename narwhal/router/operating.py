@@ -53,6 +53,7 @@ class _Drain(_Body):
     deadline_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
     stay: bool = False
     cancel: bool = False
+    move: bool = False
 
 
 class _Readmit(_Body):
@@ -180,7 +181,7 @@ class Operator:
                 return e.SwapRequested(t, body.a, body.b)
             case _Drain():
                 until_t = -1.0 if body.deadline_s is None else t + body.deadline_s
-                return e.DrainSet(t, engines, not body.cancel, until_t, body.stay)
+                return e.DrainSet(t, engines, not body.cancel, until_t, body.stay, body.move)
             case _Readmit():
                 return e.ReadmitRequested(t, engines)
             case _Pin():

@@ -18,6 +18,7 @@ from narwhal.control.commands import (
     TryPair,
 )
 from narwhal.control.events import (
+    AnyEvent,
     DrainSet,
     EngineChecked,
     EngineDown,
@@ -25,6 +26,7 @@ from narwhal.control.events import (
     EngineRevised,
     EngineUp,
     FirstToken,
+    HoldSet,
     LeaseChanged,
     PairTried,
     PinSet,
@@ -182,6 +184,39 @@ def test_a_drain_below_a_floor_is_refused_with_the_figures_and_changes_nothing(
     held = next(g for g in said.guards if not g.passed)
     assert (held.name, held.value, held.limit) == guard
     assert not any(driver.engine(name).draining for name in ("e0", "e1", "e2"))
+
+
+def test_engines_that_stay_take_over_a_role_where_that_is_wanted() -> None:
+    driver = Driver("ppddd")
+    order = DrainSet(1.0, ("e0", "e1"), True, moves=True)
+    commands = driver.feed(order)
+    assert decision(commands).outcome == "moved"
+    moved = only(commands, MoveRole)
+    assert (moved.engine, moved.role) == ("e2", "prefill")
+    assert changes(commands) == [("e0", "draining"), ("e1", "draining")]
+    driver.feed(RoleMoved(1.1, "e2", "prefill", moved.epoch))
+    assert only(driver.arrive(1), StartPrefill).engine == "e2"
+    check_sums(driver.control)
+
+
+@pytest.mark.parametrize(
+    ("roles", "prepare", "guard"),
+    [
+        ("pd", [], "min_prefill"),  # the other role has none to spare
+        ("pdd", [PinSet(0.5, "e1", "decode"), PinSet(0.5, "e2", "decode")], "min_prefill"),
+        ("pdd", [HoldSet(0.5, True)], "hold"),
+        ("pdd", [LeaseChanged(0.5, False)], "lease"),
+    ],
+)
+def test_where_nobody_can_take_over_nothing_is_changed(roles: str, prepare: list[AnyEvent], guard: str) -> None:
+    driver = Driver(roles)
+    for event in prepare:
+        driver.feed(event)
+    commands = driver.feed(DrainSet(1.0, ("e0",), True, moves=True))
+    assert guard in [each.name for each in decision(commands).guards if not each.passed]
+    assert decision(commands).outcome == "held"
+    assert [c for c in commands if not isinstance(c, Decided)] == []
+    assert not driver.engine("e0").draining
 
 
 def test_the_last_live_engine_is_never_drained() -> None:

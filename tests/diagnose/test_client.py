@@ -79,7 +79,11 @@ def test_each_verb_asks_its_route(router: Router) -> None:
         ("POST", "/narwhal/unhold", {}),
         ("POST", "/narwhal/move", {"engine": "local/0", "role": "decode"}),
         ("POST", "/narwhal/swap", {"a": "local/0", "b": "local/1"}),
-        ("POST", "/narwhal/drain", {"engines": ["local/0"], "deadline_s": 5.0, "stay": False, "cancel": False}),
+        (
+            "POST",
+            "/narwhal/drain",
+            {"engines": ["local/0"], "deadline_s": 5.0, "stay": False, "cancel": False, "move": False},
+        ),
         ("POST", "/narwhal/readmit", {"engines": ["local"]}),
         ("POST", "/narwhal/pin", {"engine": "local/0", "role": "none"}),
     ]

@@ -149,6 +149,20 @@ def test_a_host_is_drained_whole_or_not_at_all(tmp_path: Path, engines: list[Fak
         eventually(lambda: json.loads(router.send("GET", "/ready")[2]) == ready, "both roles")
 
 
+def test_a_host_that_has_all_of_a_role_is_drained_by_moving_others_first(
+    tmp_path: Path, engines: list[FakeEngine]
+) -> None:
+    with routing(tmp_path, engines) as router:
+        both = {"engines": ["local/0", "local/1"]}
+        assert order(router, "drain", both)[0] == 409
+        status, answer, _ = order(router, "drain", {**both, "move": True})
+        assert (status, [move["target"] for move in answer["decision"]["moves"]]) == (200, ["prefill"])
+        for _ in range(4):
+            assert router.send("POST", "/v1/completions", BODY)[0] == 200
+        assert engines[0].generations == engines[1].generations == []
+        assert {asked.leg for engine in engines[2:] for asked in engine.generations} == {1, 2}
+
+
 def verb(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any, str]:
     code = run_app([*arguments, "--format", "json"])
     said = capsys.readouterr()
