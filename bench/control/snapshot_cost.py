@@ -2,8 +2,8 @@
 
 Residents in every phase: nine in ten are streams, the others wait for or are in prefill. Demand has the history of two
 minutes at `residents` / 20 requests per second. CPU time of the thread, so that other work on the machine does not
-count. The cut is taken on the router's loop; the journal's thread makes the line of it, and holds the interpreter no
-longer than for one piece.
+count. All pairs of prefill and decode engines have been used. The cut is taken on the router's loop; the journal's
+thread makes the line of it, and holds the interpreter no longer than for one piece.
 """
 
 import gc
@@ -45,6 +45,10 @@ def busy(residents: int, engines: int) -> Control:
             control.handle(PrefillFinished(t, number, 1000 + number % 100, "life-1"))
             control.handle(FirstToken(t, number))
     control.handle(Tick(t))
+    for producer in range(0, engines, 2):
+        for consumer in range(1, engines, 2):
+            link = control.health.links.link(f"gpu-{producer}/0", f"gpu-{consumer}/0")
+            link.handoffs, link.tried_t, link.canaries = 9, 1.0, ["right"] * 3
     return control
 
 
@@ -55,7 +59,7 @@ def main() -> None:
     control = busy(residents, engines)
     gc.freeze()  # the collector is set as in the router
     gc.set_threshold(50_000, 20, 100)
-    loop_ms, thread_ms, pieces = [], [], []
+    loop_ms, thread_ms, pieces, follow_ms = [], [], [], []
     for _ in range(ROUNDS):
         begin = time.thread_time()
         cut, settings = Cut(control), control.settings.copy()
@@ -66,10 +70,14 @@ def main() -> None:
         marks.append(time.thread_time())
         pieces.append(max(after - before for before, after in pairwise(marks)) * 1000)
         thread_ms.append((marks[-1] - marks[0]) * 1000)
+        begin = time.thread_time()
+        Cut(control, residents=False)
+        follow_ms.append((time.thread_time() - begin) * 1000)
     print(
         f"{len(control.pool.requests)} residents, {engines} engines, {len(line) / 1000:.0f} kB\n"
         f"on the loop: median {median(loop_ms):.2f} ms, max {max(loop_ms):.2f} ms\n"
-        f"in the journal's thread: median {median(thread_ms):.2f} ms, its longest piece {median(pieces):.2f} ms"
+        f"in the journal's thread: median {median(thread_ms):.2f} ms, its longest piece {median(pieces):.2f} ms\n"
+        f"for a follower, on the loop: median {median(follow_ms):.2f} ms, max {max(follow_ms):.2f} ms"
     )
 
 

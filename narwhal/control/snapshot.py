@@ -35,8 +35,9 @@ from pydantic import BaseModel
 from narwhal.control.budget import Budget
 from narwhal.control.canaries import Canaries
 from narwhal.control.control import Control
+from narwhal.control.copies import Copy, FlatCopy, HistoryCopy, LinksCopy, little_endian
 from narwhal.control.curves import Curves
-from narwhal.control.demand import Demand, Flow, History, Remembered
+from narwhal.control.demand import Demand, Flow, History
 from narwhal.control.departure import Departure
 from narwhal.control.drift import Drift
 from narwhal.control.evidence import Evidence, Settled
@@ -72,8 +73,6 @@ PARTS = ("pool", "demand", "health", "lifecycle", "roles")
 """Attributes of `Control` that hold state."""
 MADE = ("decisions", "last")
 """Attributes that hold decisions that were made: nothing is decided with them."""
-MOST_REMEMBERED = 8192
-"""Entries of a history that a cut without residents holds."""
 PIECE = 500
 """Requests that are encoded in one piece."""
 _copy: Callable[[Request], Request] = Request.__copy__  # type: ignore[attr-defined]  # missing in msgspec's stub
@@ -140,52 +139,7 @@ class Cut:
 
     def _written(self, value: Any) -> Any:
         """What is written of a value that the cut holds as a copy."""
-        return value.row() if isinstance(value, _Copy) else self._numbers[id(value)]  # a share
-
-
-class _Copy:
-    """A copy of what would be written too slowly on the loop: another thread makes its `row`.
-
-    No dataclass, nor a tuple: msgspec would write those by itself.
-    """
-
-    __slots__ = ()
-
-    def row(self) -> list[Any]:
-        """What is written."""
-        raise NotImplementedError
-
-
-class _LinkCopy(_Copy):
-    """A link, of which there are thousands."""
-
-    __slots__ = ("canaries", "number", "values", "writer")
-
-    def __init__(self, writer: "_Writer", number: int, values: tuple[Any, ...], canaries: list[str]) -> None:
-        self.writer = writer
-        self.number = number
-        self.values = values
-        self.canaries = canaries
-
-    def row(self) -> list[Any]:
-        """What is written."""
-        values = [self.canaries if type(each) is list else each for each in self.values[:-1]]
-        return ["c", "Link", self.number, *self.writer.all(values)]
-
-
-class _HistoryCopy(_Copy):
-    """A history, which is made small."""
-
-    __slots__ = ("number", "remembered")
-
-    def __init__(self, number: int, remembered: Remembered) -> None:
-        self.number = number
-        self.remembered = remembered
-
-    def row(self) -> list[Any]:
-        """What is written."""
-        end_t, ages, values = self.remembered.values(MOST_REMEMBERED)
-        return ["h", self.number, self.remembered.keep_s, end_t, _bytes(ages), _bytes(values)]
+        return value.row() if isinstance(value, Copy) else self._numbers[id(value)]  # a share
 
 
 def as_read(control: Control) -> dict[str, Any]:
@@ -230,14 +184,14 @@ class _Writer:
         self.numbers: dict[int, int] = {}
         """Of the objects that were written, by their `id`."""
         self._getters: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
-        self._containers: dict[type, Callable[[Any], list[Any]]] = {
+        self._containers: dict[type, Callable[[Any], Any]] = {
             float: lambda value: ["f", repr(value)],
             list: lambda value: ["l", *self.all(value)],
-            array: lambda value: ["a", _bytes(value)],
+            array: lambda value: ["a", little_endian(value)],
             tuple: lambda value: ["t", *self.all(value)],
             deque: lambda value: ["q", value.maxlen, *self.all(value)],
             dict: lambda value: self._dictionary("d", value),
-            OrderedDict: lambda value: self._dictionary("o", value),
+            OrderedDict: lambda value: self._dictionary("o", value if residents else {}),  # prompts on an engine
         }
 
     def write(self, value: Any) -> Any:
@@ -261,34 +215,41 @@ class _Writer:
         if number is not None:
             return ["r", number]
         number = self.numbers[id(value)] = len(self.numbers)
+        get = self._getter(kind, value)
+        if kind is Vitals or kind is Drain:
+            return FlatCopy(self.all, kind.__name__, number, get(value)[:-1])
+        if kind is History and not self._residents:
+            return HistoryCopy(number, value.remembered())
+        return ["c", kind.__name__, number, *self.all(get(value)[:-1])]
+
+    def _getter(self, kind: type, value: Any) -> Callable[[Any], tuple[Any, ...]]:
+        """Takes all fields of an object of a kind, and the first once more: a tuple, even of one."""
         get = self._getters.get(kind)
         if get is None:
             names = self.fields[kind.__name__] = _names(kind, value)
-            get = self._getters[kind] = attrgetter(*names, names[0])  # a tuple, even of one
-        if kind is Link:
-            return _LinkCopy(self, number, get(value), list(value.canaries))
-        if kind is History and not self._residents:
-            return _HistoryCopy(number, value.remembered())
-        return ["c", kind.__name__, number, *self.all(get(value)[:-1])]
+            get = self._getters[kind] = attrgetter(*names, names[0])
+        return get
+
+    def _links(self, links: dict[str, Link]) -> LinksCopy:
+        """The links of one engine; nothing else leads to them."""
+        first = len(self.numbers)
+        self.numbers.update(zip(map(id, links.values()), range(first, first + len(links)), strict=True))
+        return LinksCopy(self.all, first, links, self._getter(Link, next(iter(links.values()))))
 
     def all(self, values: Iterable[Any]) -> list[Any]:
         """Each of some values: what is plain without a call, since there are thousands."""
         write = self.write
         return [v if (k := type(v)) in _PLAIN or (k is float and v - v == 0.0) else write(v) for v in values]
 
-    def _dictionary(self, word: str, value: dict[Any, Any]) -> list[Any]:
-        if type(next(iter(value.values()), None)) is not Request:
+    def _dictionary(self, word: str, value: dict[Any, Any]) -> Any:
+        kind = type(next(iter(value.values()), None))
+        if kind is Link:
+            return self._links(value)
+        if kind is not Request:
             return [word, *self.all(chain.from_iterable(value.items()))]
         if value is not self._requests and not all(map(is_, map(self._requests.get, value), value.values())):
             raise TypeError("a request that is not known by its number")
         return ["n", word, *(value if self._residents else ())]
-
-
-def _bytes(numbers: "array[float]") -> bytes:
-    if sys.byteorder == "big":
-        numbers = numbers[:]
-        numbers.byteswap()
-    return numbers.tobytes()
 
 
 class _Reader:

@@ -5,8 +5,9 @@ import random
 import msgspec
 import pytest
 
+from narwhal.control.copies import MOST_REMEMBERED
 from narwhal.control.demand import History
-from narwhal.control.snapshot import MOST_REMEMBERED, Cut
+from narwhal.control.snapshot import Cut
 from narwhal.control.succession import succeed
 from narwhal.router.standby.line import NAMES, FollowLine, pieces, state_of
 from tests.control.driving import Driver
