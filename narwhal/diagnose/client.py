@@ -4,6 +4,7 @@ import http.client
 import json
 import ssl
 import uuid
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -83,6 +84,17 @@ class AdminClient:
         """The `Changes` document: the latest changes of engines and pairs, oldest first."""
         return self._ask("GET", "/narwhal/changes")
 
+    def journal(self, after: str | None) -> Json:
+        """The `JournalRows` after a place; None: its end, without rows."""
+        return self._ask("GET", "/narwhal/journal" + (f"?after={after}" if after is not None else ""))
+
+    def metrics(self) -> str:
+        """The router's metrics, in Prometheus' text format."""
+        status, raw = self._send("GET", "/metrics", None, {"Accept": "text/plain"}, 0.0)
+        if status >= HTTPStatus.BAD_REQUEST:
+            self._read(status, raw)
+        return raw.decode()
+
     def hold(self, reason: str) -> Json:
         """Freeze role moves."""
         return self._hold("hold", {"reason": reason})
@@ -159,6 +171,11 @@ class AdminClient:
         headers = {"Accept": "application/json"}
         if key:
             headers["Idempotency-Key"] = key
+        return self._read(*self._send(method, path, body, headers, timeout_s))
+
+    def _send(
+        self, method: str, path: str, body: Json | None, headers: dict[str, str], timeout_s: float
+    ) -> tuple[int, bytes]:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         if body is not None:
@@ -171,13 +188,12 @@ class AdminClient:
             sent = True
             connection.request(method, path, body=None if body is None else json.dumps(body), headers=headers)
             answer = connection.getresponse()
-            status, raw = answer.status, answer.read()
+            return answer.status, answer.read()
         except (OSError, http.client.HTTPException) as error:
             reason = _reason(error)
             raise UnreachableError(f"no router answers at {self.url}: {reason}", sent=sent) from error
         finally:
             connection.close()
-        return self._read(status, raw)
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._path is not None:

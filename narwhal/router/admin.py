@@ -17,6 +17,7 @@ from narwhal.router.incoming import Incoming
 from narwhal.router.matrix import changes, links
 from narwhal.router.metrics import Collector
 from narwhal.router.operating import ALONE, BODIES, Operator
+from narwhal.router.reading import answer_rows
 from narwhal.router.replies import error_body
 from narwhal.router.tokens import Caller
 
@@ -89,6 +90,7 @@ class Admin:
             "/narwhal/follow": lambda k, r: self.follow(k, r),
             "/narwhal/changes": lambda k, r: k.respond(200, msgspec.json.encode(changes(shell))),
             "/narwhal/links": lambda k, r: k.respond(200, msgspec.json.encode(links(shell))),
+            "/narwhal/journal": lambda k, r: answer_rows(k, r, shell.journal.rows, shell.now),
         }
 
     def collect(self) -> Iterable[Any]:

@@ -135,6 +135,11 @@ class Journal:
             self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
             self._thread.start()
 
+    @property
+    def rows(self) -> Path | None:
+        """The file that rows are written to; None: nothing is kept."""
+        return self._files[ROWS].path if self._files else None
+
     def row(self, row: AnyRow) -> None:
         """Keep a row."""
         if self._files:

@@ -18,6 +18,7 @@ from narwhal.control.succession import RoleMap
 from narwhal.documents import data_path, write_atomically
 from narwhal.router.envelope import OrderAnswer
 from narwhal.router.matrix import Changes, Links
+from narwhal.router.reading import JournalRows
 from narwhal.router.reload import Reload
 from narwhal.router.rows import AnyRow
 from narwhal.router.saved import Knowledge, SavedState
@@ -34,6 +35,12 @@ class SettingsLine(msgspec.Struct, frozen=True, tag_field="type", tag="Settings"
     kv_lease_s: float
     max_model_len: int
     tenants: list[dict[str, Any]]
+
+
+class RowsRead(JournalRows, frozen=True, tag=False):
+    """What `/narwhal/journal` answers, with the rows' own form."""
+
+    rows: list[AnyRow]
 
 
 class Moves(msgspec.Struct, frozen=True):
@@ -66,6 +73,7 @@ TITLES = {
     "changes": "Changes",
     "order-answer": "OrderAnswer",
     "saved-state": "SavedState",
+    "journal-rows": "JournalRows",
 }
 
 
@@ -76,6 +84,7 @@ DOCUMENTS: dict[str, Any] = {
     "order-answer": OrderAnswer,
     "role-map": RoleMap,
     "follow": FollowLine,
+    "journal-rows": RowsRead,
 }
 
 

@@ -72,6 +72,13 @@ def test_state_and_decisions_are_what_their_schemas_say(used: Router) -> None:
         assert problems(answer(used, document), schema) == []
     assert [row for row in answer(used, "/narwhal/links")["links"] if row["handoffs"]]
     assert answer(used, "/narwhal/changes")["changes"]
+    end = answer(used, "/narwhal/journal")
+    assert (end["rows"], end["more"]) == ([], False)
+    rows = answer(used, "/narwhal/journal?after=0-0")  # as if asked before the first row
+    assert [row["type"] for row in rows["rows"]].count("request") == 4
+    assert rows["place"] == end["place"]
+    assert problems(rows, "journal-rows") == []
+    assert used.send("GET", "/narwhal/journal?after=1-1", admin=True)[0] == 410
     for document in (held, answer(used, "/narwhal/moves"), answer(used, "/narwhal/decisions")):
         assert problems(document, "moves") == []
         assert all(document["now_t"] >= d["t"] for d in document.get("moves", []) + document.get("decisions", []))
