@@ -1,6 +1,7 @@
 """All verbs, by importing the modules that declare them."""
 
 from narwhal.cli import (
+    bench,
     check,
     days,
     demo,
@@ -33,6 +34,7 @@ from narwhal.cli import (
 from narwhal.cli.app import run_app
 
 __all__ = [
+    "bench",
     "check",
     "days",
     "demo",

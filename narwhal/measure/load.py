@@ -1,8 +1,9 @@
 """Open-loop load: every request is sent at its planned time, whatever became of the ones before it."""
 
 import asyncio
-import random
+import os
 import resource
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,12 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from narwhal.measure.outcome import Outcome
+from narwhal.measure.prompts import IdPrompts, Prompts
 from narwhal.measure.schedule import Planned
 from narwhal.measure.stream import CompletionProtocol
-
-_FIRST_ID, _LAST_ID = 100, 1900
-"""Token ids of the prompts: above special ids, below the vocabulary of the smallest model tested against."""
-_BLOCK = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +24,19 @@ class Target:
     port: int
     model: str
     api_key: str = ""
+    path: str = "/v1/completions"
+    """Or `/v1/chat/completions`; the prompts are of that kind."""
+    tls: ssl.SSLContext | None = None
+    """How the server is known by https; None: plain HTTP."""
 
 
 class Load:
     """Plays a schedule against a target, one connection for each request.
 
     `outcomes` holds one record for each request sent so far, in order of sending; it is complete when `run`
-    returns. Prompts are token ids drawn from `seed`, and differ from their first token on, so that no prefix
-    cache helps. `timeout_s` ends a request whose answer is not complete by then.
+    returns. Without `prompts` these are token ids drawn from `seed` that differ from their first token on, so that no
+    prefix cache helps. `timeout_s` ends a request whose answer is not complete by then, `drain_s` after the last was
+    sent ends the load, and with `name` each request has an `x-request-id`: `NAME-NUMBER`.
     """
 
     def __init__(
@@ -42,21 +45,30 @@ class Load:
         schedule: Sequence[Planned],
         *,
         seed: int = 0,
+        prompts: Prompts | None = None,
+        name: str = "",
         timeout_s: float = 120.0,
+        drain_s: float | None = None,
         on_end: Callable[[Outcome], None] | None = None,
     ) -> None:
         self.target = target
         self.schedule = schedule
         self.outcomes: list[Outcome] = []
-        self._prompts = _Prompts(seed)
+        self.in_flight_max = 0
+        """Most requests under way at a time."""
+        self._prompts = prompts or IdPrompts(seed)
+        self._name = name
         self._timeout_s = timeout_s
+        self._drain_s = drain_s
         self._on_end = on_end
         self._running: dict[int, CompletionProtocol] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._connecting: set[asyncio.Task[None]] = set()
-        self._started_t = 0.0
+        self.started_t = 0.0
+        """When it began, on the monotonic clock."""
         self._unsent = deque(schedule)
         self._next_send: asyncio.TimerHandle | None = None
+        self._end: asyncio.TimerHandle | None = None
         self._over = asyncio.Event()
 
     @property
@@ -66,7 +78,7 @@ class Load:
 
     def elapsed_s(self) -> float:
         """Seconds since the start of the load, on the clock of its outcomes."""
-        return time.monotonic() - self._started_t
+        return time.monotonic() - self.started_t
 
     async def run(self) -> list[Outcome]:
         """Send everything, wait for every outcome, and return them.
@@ -75,7 +87,7 @@ class Load:
         and the server sees its client leave.
         """
         _raise_file_limit()
-        self._started_t = time.monotonic()
+        self.started_t = time.monotonic()
         try:
             self._send_due()
             await self._over.wait()
@@ -85,8 +97,9 @@ class Load:
 
     def cancel(self) -> None:
         """Send nothing more, and give up what is running."""
-        if self._next_send is not None:
-            self._next_send.cancel()
+        for timer in (self._next_send, self._end):
+            if timer is not None:
+                timer.cancel()
         self._unsent.clear()
         for protocol in list(self._running.values()):
             protocol.end("cancelled by the client", cancelled=True)
@@ -103,14 +116,18 @@ class Load:
             self._next_send = asyncio.get_running_loop().call_later(max(delay_s, 0.0), self._send_due)
         elif not self._running:
             self._over.set()
+        elif self._drain_s is not None:
+            self._end = asyncio.get_running_loop().call_later(self._drain_s, self.cancel)
 
     def _send(self, planned: Planned) -> None:
         number = len(self.outcomes)
-        outcome = Outcome(planned, self.elapsed_s())
+        id_ = f"{self._name}-{number}" if self._name else ""
+        outcome = Outcome(planned, self.elapsed_s(), id=id_)
         self.outcomes.append(outcome)
-        request = _request(self.target, planned, self._prompts.take(number, planned.prompt_tokens))
+        request = _request(self.target, planned, self._prompts.field(number, planned.prompt_tokens), id_)
         protocol = CompletionProtocol(request, outcome, self.elapsed_s, partial(self._ended, number))
         self._running[number] = protocol
+        self.in_flight_max = max(self.in_flight_max, len(self._running))
         loop = asyncio.get_running_loop()
         self._timers[number] = loop.call_later(
             self._timeout_s, protocol.end, f"no complete answer within {self._timeout_s:g} s"
@@ -122,9 +139,10 @@ class Load:
     async def _connect(self, protocol: CompletionProtocol) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await loop.create_connection(lambda: protocol, self.target.host, self.target.port)
-        except OSError as error:
-            protocol.end(f"cannot connect: {error}")
+            await loop.create_connection(lambda: protocol, self.target.host, self.target.port, ssl=self.target.tls)
+        except OSError as error:  # its text would name the address
+            reason = os.strerror(error.errno) if error.errno else type(error).__name__
+            protocol.end(f"cannot connect: {reason}")
 
     def _ended(self, number: int, outcome: Outcome) -> None:
         del self._running[number]
@@ -135,33 +153,15 @@ class Load:
             self._on_end(outcome)
 
 
-class _Prompts:
-    """Cheap distinct prompts: slices of one block of random token ids, already written as JSON."""
-
-    def __init__(self, seed: int) -> None:
-        rng = random.Random(seed)  # noqa: S311 - reproducible prompts
-        self._ids = [str(rng.randint(_FIRST_ID, _LAST_ID)) for _ in range(_BLOCK)]
-        self._rng = rng
-
-    def take(self, number: int, tokens: int) -> str:
-        """`tokens` ids, comma-separated; the first two spell `number`."""
-        span = _LAST_ID - _FIRST_ID + 1
-        head = [str(_FIRST_ID + number % span), str(_FIRST_ID + number // span % span)][:tokens]
-        body: list[str] = []
-        while len(head) + len(body) < tokens:
-            start = self._rng.randrange(_BLOCK)
-            body += self._ids[start : start + tokens - len(head) - len(body)]
-        return ",".join(head + body)
-
-
-def _request(target: Target, planned: Planned, prompt: str) -> bytes:
+def _request(target: Target, planned: Planned, prompt: str, id_: str) -> bytes:
     body = (
-        f'{{"model":"{target.model}","prompt":[{prompt}],"max_tokens":{planned.max_tokens},"temperature":0,'
+        f'{{"model":"{target.model}",{prompt},"max_tokens":{planned.max_tokens},"temperature":0,'
         '"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true}}'
     )
     key = f"Authorization: Bearer {target.api_key}\r\n" if target.api_key else ""
+    key += f"x-request-id: {id_}\r\n" if id_ else ""
     head = (
-        f"POST /v1/completions HTTP/1.1\r\nHost: {target.host}:{target.port}\r\n{key}"
+        f"POST {target.path} HTTP/1.1\r\nHost: {target.host}:{target.port}\r\n{key}"
         f"Content-Type: application/json\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return (head + body).encode()

@@ -26,6 +26,12 @@ class Outcome:
     tokens: int = 0
     """Generated tokens, from `usage` where it came, else the number of chunks with text."""
     ended_s: float | None = None
+    gap_s: float | None = None
+    """Longest time between two reads that held tokens; None with fewer than two."""
+    prompt_tokens: int | None = None
+    """Length of the prompt as `usage` tells it; None: it did not."""
+    id: str = ""
+    """Its `x-request-id`; empty: it was sent without."""
     error: str = ""
     """What went wrong, in a few words of the server or of the socket; empty: nothing."""
 

@@ -17,6 +17,7 @@ from narwhal.measure.outcome import Outcome
 _TEXT = re.compile(rb'"(?:text|content|reasoning_content)": ?"[^"]')
 """A chunk with text. Inside a JSON string the quotes would be escaped, so generated text cannot match."""
 _USAGE = re.compile(rb'"completion_tokens": ?(\d+)')
+_PROMPT = re.compile(rb'"prompt_tokens": ?(\d+)')
 _ERROR = re.compile(rb'^data: ?\{"error"', re.MULTILINE)
 _DONE = b"data: [DONE]"
 _REFUSALS = (429, 503)
@@ -92,12 +93,16 @@ class CompletionProtocol(asyncio.Protocol):
         chunks = len(_TEXT.findall(events))
         if chunks:
             now = self._clock()
-            if outcome.first_token_s is None:
+            if outcome.last_token_s is None:
                 outcome.first_token_s = now
+            elif outcome.gap_s is None or now - outcome.last_token_s > outcome.gap_s:
+                outcome.gap_s = now - outcome.last_token_s
             outcome.last_token_s = now
             outcome.tokens += chunks
         if b'"completion_tokens"' in events and (usage := _USAGE.search(events)):
             outcome.tokens = int(usage[1])
+            if told := _PROMPT.search(events):
+                outcome.prompt_tokens = int(told[1])
         if b'"error"' in events and _ERROR.search(events):
             self._error_body = events[:_ERROR_BYTES]
             self.end(_message(events.partition(b"data:")[2].partition(b"\n\n")[0]) or "error event in the stream")

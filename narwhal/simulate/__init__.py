@@ -17,8 +17,9 @@ from narwhal.simulate.prepare import Ask, Prepared, prepare
 from narwhal.simulate.recording import ReplayError
 from narwhal.simulate.replay import recorded_scenario, replay, settings_document
 from narwhal.simulate.scenario import Outcome, Scenario, goodput, run
+from narwhal.simulate.setup import fleet_engines, mix_traffic, plain_engines, plain_settings
 from narwhal.simulate.simulation import Simulation
-from narwhal.simulate.traces import TraceError, read_trace
+from narwhal.simulate.traces import TraceError, at_rate, compressed, first_seconds, read_trace
 from narwhal.simulate.tune import Tuned
 from narwhal.simulate.tune_report import tuned_data, tuned_text
 from narwhal.simulate.tuning import TuneAsk, answer
@@ -44,11 +45,18 @@ __all__ = [
     "Tuned",
     "Workload",
     "answer",
+    "at_rate",
     "check_plot",
     "compare",
+    "compressed",
     "draw",
+    "first_seconds",
+    "fleet_engines",
     "goodput",
+    "mix_traffic",
     "parse_policy",
+    "plain_engines",
+    "plain_settings",
     "prepare",
     "read_trace",
     "recorded_scenario",

@@ -1,4 +1,4 @@
-"""Reading traces: Azure 2023, BurstGPT and ServeGen CSV, Mooncake JSON Lines, and our own journal.
+"""Reading traces: Azure 2023, BurstGPT and ServeGen CSV, Mooncake and AIPerf JSON Lines, and our own journal.
 
 The kind is told from the content. Rows without an output (failed requests of BurstGPT) count as one token.
 """
@@ -117,7 +117,17 @@ def _journal(record: Mapping[str, Any]) -> Row | None:
     return _row(float(t), prompt, output, str(record.get("tenant", "")))
 
 
-_JSON_KINDS: tuple[Callable[[Mapping[str, Any]], Row | None], ...] = (_mooncake, _servegen, _journal)
+def _aiperf(record: Mapping[str, Any]) -> Row | None:
+    """A row of AIPerf's per-request records (`profile_export.jsonl`)."""
+    metadata, metrics = record.get("metadata"), record.get("metrics")
+    if not isinstance(metadata, dict) or not isinstance(metrics, dict) or "request_start_ns" not in metadata:
+        return None
+    prompt, output = (metrics.get(name, {}).get("value", 0) for name in ("input_sequence_length", _AIPERF_OUTPUT))
+    return _row(float(metadata["request_start_ns"]) / 1e9, prompt, output, "")
+
+
+_AIPERF_OUTPUT = "output_sequence_length"
+_JSON_KINDS: tuple[Callable[[Mapping[str, Any]], Row | None], ...] = (_mooncake, _servegen, _journal, _aiperf)
 
 
 def _read_jsonl(path: Path, lines: list[str]) -> Iterator[Row]:
@@ -132,7 +142,10 @@ def _read_jsonl(path: Path, lines: list[str]) -> Iterator[Row]:
                 continue  # other rows of our journal: decisions, changes, starts
             row = next((row for kind in _JSON_KINDS if (row := kind(record)) is not None), None)
             if row is None:
-                raise ValueError("neither a Mooncake row (timestamp, input_length, output_length) nor a journal row")
+                raise ValueError(
+                    "neither a Mooncake row (timestamp, input_length, output_length), nor one of AIPerf's records, "
+                    "nor a journal row"
+                )
             yield row
         except (KeyError, TypeError, ValueError) as error:
             raise TraceError(f"{path}:{number}: not a request: {error!s}") from error

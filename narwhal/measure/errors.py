@@ -1,0 +1,14 @@
+"""The room's error."""
+
+
+class BenchError(Exception):
+    """A benchmark that cannot be run as it was asked for."""
+
+    def __init__(self, code: str, message: str, hint: str, *, failed: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+        """What to do."""
+        self.failed = failed
+        """Whether the fleet is in the way, not what was asked."""
