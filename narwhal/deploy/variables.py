@@ -5,7 +5,7 @@ The roles' `argument_specs` say what each variable means; a test renders the exa
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from narwhal.deploy.plainyaml import Data
 from narwhal.fleet import EngineSpec, Expanded
@@ -60,6 +60,7 @@ def group_vars(expanded: Expanded) -> Data:
             "backend": lease.backend,
             "endpoints": list(lease.endpoints) if isinstance(lease, EtcdLease) else [],
         },
+        "narwhal_profiles": str(PurePosixPath(ETC) / (fleet.profiles.path or "profiles")),
         "narwhal_serving": {
             "stop_s": math.ceil(fleet.serving.shutdown_s) + _HANDOVER_S,
             "resume": fleet.recovery.state_path is not None,
