@@ -174,11 +174,15 @@ def _open(file: Path, in_force: Fleet, standby: bool) -> _Read:
     return expanded, fleet_profile(fleet), engine_reach(fleet, expanded.urls), keys
 
 
+_GONE = ("missing-file", "unreadable-file")
+
+
 def _errors(error: Exception, file: str) -> list[Error]:
     if isinstance(error, FleetError):
         return [Error(f.id, f.message, f.file, f.line, f.column, f.field, f.hint) for f in error.findings]
     if isinstance(error, SourceError):
-        return [Error(error.code, error.message, error.file, error.line, hint=error.hint)]
+        hint = "the router reads the file that it was started with: put it back" if error.code in _GONE else error.hint
+        return [Error(error.code, error.message, error.file, error.line, hint=hint)]
     return [Error("profile" if isinstance(error, ProfileError) else "serve", str(error), file)]
 
 

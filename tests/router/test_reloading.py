@@ -51,6 +51,15 @@ def engine_state(router: Router, name: str) -> str:
     return next((engine["state"] for engine in router.state()["engines"] if engine["id"] == name), "gone")
 
 
+def test_a_file_that_is_gone_is_to_be_put_back(tmp_path: Path, engines: list[FakeEngine]) -> None:
+    with routing(tmp_path, engines) as router:
+        (tmp_path / "fleet.yaml").rename(tmp_path / "elsewhere.yaml")
+        status, _, body = router.send("POST", "/narwhal/reload", {}, admin=True)
+        (error,) = json.loads(body)["reload"]["errors"]
+        assert (status, error["code"]) == (409, "missing-file")
+        assert error["hint"] == "the router reads the file that it was started with: put it back"
+
+
 def test_an_engine_at_another_url_ends_its_streams_first(tmp_path: Path, engines: list[FakeEngine]) -> None:
     *fleet, other = engines
     go_on = threading.Event()
