@@ -1,5 +1,6 @@
 """Holding what clients saw against what the router wrote down, request by request."""
 
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,9 +38,8 @@ def reconciled(outcomes: Sequence[Outcome], rows: Sequence[Row]) -> BenchCheck:
     if not wrong:
         counts = Counter(outcome.result for outcome in outcomes)
         told = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
-        return BenchCheck(
-            name="reconciled", outcome="passed", message=f"{len(outcomes)} requests, as many rows: {told}"
-        )
+        text = f"{len(outcomes)} requests, as many rows: {told}{_apart(outcomes, by_id)}"
+        return BenchCheck(name="reconciled", outcome="passed", message=text)
     more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
     text = f"{len(wrong)} of {len(outcomes)} requests differ: {'; '.join(wrong[:_SHOWN])}{more}"
     return BenchCheck(name="reconciled", outcome="failed", message=text)
@@ -53,6 +53,17 @@ def alone(outcomes: Sequence[Outcome], rows: Sequence[Row], since_t: float) -> B
         text = f"{others} requests of others arrived meanwhile"
         return BenchCheck(name="alone", outcome="failed", message=text)
     return BenchCheck(name="alone", outcome="passed", message="no request of others")
+
+
+def _apart(outcomes: Sequence[Outcome], by_id: Mapping[str, Sequence[Row]]) -> str:
+    """How far times that client and router measured are apart, in the median, in words."""
+    words = ""
+    for name in ("ttft_s", "tpot_s"):
+        rows = ((getattr(outcome, name), by_id[outcome.id][0][name]) for outcome in outcomes if outcome.id in by_id)
+        apart = [mine - theirs for mine, theirs in rows if mine is not None and theirs is not None]
+        if apart:
+            words += f"; {name[:4].upper()} {1e3 * statistics.median(apart):+.2f} ms from the journal's in the median"
+    return words
 
 
 def _difference(outcome: Outcome, rows: Sequence[Row]) -> str:
