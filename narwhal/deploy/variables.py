@@ -59,6 +59,7 @@ def group_vars(expanded: Expanded) -> Data:
         "narwhal_lease": {
             "backend": lease.backend,
             "endpoints": list(lease.endpoints) if isinstance(lease, EtcdLease) else [],
+            "tls": lease.tls.model_dump() if isinstance(lease, EtcdLease) and lease.tls else None,
         },
         "narwhal_profiles": str(PurePosixPath(ETC) / (fleet.profiles.path or "profiles")),
         "narwhal_serving": {

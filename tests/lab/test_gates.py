@@ -137,6 +137,42 @@ def test_models_that_differ(fleet: Fleet, lab: Lab) -> None:
     stopped(played, "h2", r"/models/tiny differs: h2 has sha256:\w+, h1 has sha256:\w+; copy the approved one")
 
 
+ETCD = """
+import http.server, json, threading
+class Member(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        data = json.dumps({"header": {"cluster_id": str(self.server.server_port)}}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+servers = [http.server.ThreadingHTTPServer(("0.0.0.0", port), Member) for port in (2379, 2380)]
+threading.Thread(target=servers[0].serve_forever, daemon=True).start()
+servers[1].serve_forever()
+"""
+"""Two members of etcd, each of a cluster of its own."""
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        (True, "the endpoints of the lease are members of 2 clusters, as h3 sees them"),
+        (False, "http://10.99.0.12:2379 does not answer h3 as etcd does: .*refused.*; start etcd there"),
+    ],
+)
+def test_a_lease_store_that_does_not_answer_as_one(fleet: Fleet, lab: Lab, runs: bool, message: str) -> None:
+    lease = {"backend": "etcd", "endpoints": [f"http://{network.address('h2')}:{port}" for port in (2379, 2380)]}
+    if runs:
+        lab.ssh("h2", f"cat > /root/etcd.py <<'END'\n{ETCD}\nEND")
+        lab.ssh("h2", "systemd-run -q --unit=etcd python3 /root/etcd.py")
+        eventually(lambda: ":2380" in lab.ssh("h2", "ss -ltn"), "the store")
+    try:
+        played = fleet.play("gate-a-discover", "--limit", "h3", "-e", json.dumps({"narwhal_lease": lease}))
+    finally:
+        lab.ssh("h2", "systemctl stop etcd", check=False)
+    stopped(played, "h3", message)
+
+
 # --- gate B
 
 
@@ -277,9 +313,22 @@ def test_a_link_that_is_too_slow(fleet: Fleet) -> None:
     played = fleet.play("gate-d-fabric", "-e", "narwhal_link_budget_gbps=100000")
     assert played.code == 2
     assert set(played.stops) == {"h1", "h2"}
-    message = r"the link from h1 to h2 carries [\d.]+ Gbit/s, 100000.0 are needed; see cables"
+    message = r"the link from h1 to h2 carries [\d.]+ Gbit/s by iperf3, 100000.0 are needed; see cables"
     assert re.search(message, played.stops["h1"]), played.stops
     passed(fleet.play("unlock"))
+
+
+RDMA = """case "$*" in *10.99.1.*) ;; *) exec sleep 3600 ;; esac
+echo ' #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]'
+echo ' 65536      3726           0.00               97.67                0.186294'"""
+"""What ib_write_bw prints, to whoever names a peer; the other side waits."""
+
+
+def test_links_that_are_measured_over_rdma(fleet: Fleet, lab: Lab) -> None:
+    with with_program(lab, "h1", "ib_write_bw", RDMA), with_program(lab, "h2", "ib_write_bw", RDMA):
+        passed(fleet.play("gate-d-fabric", "-e", "narwhal_link_budget_gbps=97"))
+    links = json.loads((fleet.directory / "evidence/d-fabric/h2.json").read_text())["links"]
+    assert links == [{"peer": "h1", "gbps": 97.67, "tool": "ib_write_bw"}]
 
 
 def test_a_side_channel_that_answers_from_outside_of_the_fabric(fleet: Fleet, lab: Lab) -> None:
