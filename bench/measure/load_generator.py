@@ -1,22 +1,26 @@
 """What the load generator costs: 2,000 streams at 20 tokens a second each, from a server that only writes.
 
-    python bench/measure/load_generator.py [--streams 2000] [--seconds 10]
+    python bench/measure/load_generator.py [--streams 2000] [--seconds 10] [--out FOLDER]
 
-Prints one JSON line. The generator is fit for a load while its share of a core is well below one; the gap it measures
-is the server's, 50 ms when that has a core to itself.
+Measures it as `narwhal bench` measures a point, and prints one JSON line from that point's evidence. The generator is
+fit for a load while its share of a core is well below one and its schedule is kept (lag p99 below 20 ms); the gap it
+measures is the server's, 50 ms when that has a core to itself.
 """
 
 import argparse
 import asyncio
 import json
 import multiprocessing
-import statistics
+import sys
+import tempfile
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import uvloop
 
-from narwhal.measure import Load, Outcome, Planned, Target
+from narwhal.fleet.model import Point, Points, RateTraffic, Slo
+from narwhal.measure import Plan, Ran, Target, run_points
 
 _GAP_S = 0.05
 _BUCKETS = 10
@@ -82,36 +86,49 @@ def _server(port: Connection, tokens: int) -> None:
     uvloop.run(_serve(port, tokens))
 
 
-async def _measure(port: int, streams: int, tokens: int) -> tuple[list[Outcome], float, float]:
-    schedule = [Planned(0.002 * number, 500, tokens, "bench") for number in range(streams)]
-    cpu_s, wall_t = time.process_time(), time.monotonic()
-    outcomes = await Load(Target("127.0.0.1", port, "simulated"), schedule).run()
-    return outcomes, time.process_time() - cpu_s, time.monotonic() - wall_t
+def _points(streams: int, seconds: float, tokens: int) -> Points:
+    """As many requests a second as keep `streams` open, each for as long as the warm-up."""
+    rate_rps = streams / seconds
+    traffic = RateTraffic(kind="rate", arrivals="constant", rate_rps=rate_rps, prompt_tokens=500, output_tokens=tokens)
+    point = Point(name="null", traffic=traffic, warmup_s=seconds, duration_s=seconds, drain_s=60)
+    return Points(points=[point], slo=Slo(ttft_s=1.0, tpot_s=1.0))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--out", type=Path, help="keep the evidence here")
     options = parser.parse_args()
     tokens = round(options.seconds / _GAP_S)
     mine, theirs = multiprocessing.Pipe()
     server = multiprocessing.Process(target=_server, args=(theirs, tokens), daemon=True)
     server.start()
-    outcomes, cpu_s, wall_s = uvloop.run(_measure(mine.recv(), options.streams, tokens))
+    target = Target("127.0.0.1", mine.recv(), "simulated")
+    points = _points(options.streams, options.seconds, tokens)
+    ran = Ran()
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Plan("load-generator", points, Path(), target, options.out or Path(folder), admin=None, again=True)
+        uvloop.run(run_points(plan, ran, lambda line: print(line, file=sys.stderr)))
     server.terminate()
-    gaps = [outcome.tpot_s for outcome in outcomes if outcome.tpot_s is not None]
-    total = sum(outcome.tokens for outcome in outcomes)
+    evidence = ran.measured[0].evidence
+    client, figures = evidence.client, evidence.figures
     print(
         json.dumps(
             {
-                "streams": options.streams,
-                "served": sum(outcome.result == "served" for outcome in outcomes),
-                "tokens": total,
-                "cpu_share": round(cpu_s / wall_s, 3),
-                "cpu_us_per_token": round(cpu_s / total * 1e6, 2),
-                "tpot_ms_median": round(statistics.median(gaps) * 1e3, 2),
-                "lag_ms_max": round(max(outcome.lag_s for outcome in outcomes) * 1e3, 1),
+                "streams_max": client.streams_max,
+                "served": figures.served,
+                "offered": figures.offered,
+                "tokens_per_s": round(client.tokens_per_s),
+                "cpu_share": round(client.cpu_share, 3),
+                "cpu_us_per_token": round(client.cpu_share / client.tokens_per_s * 1e6, 2),
+                "tpot_ms_median": round(figures.tpot_s.p50 * 1e3, 2) if figures.tpot_s else None,
+                "lag_ms_p99": round(client.lag_p99_s * 1e3, 1),
+                "lag_ms_max": round(client.lag_max_s * 1e3, 1),
+                "load_1m": evidence.machine.load_1m,
+                "verdict": [
+                    f"{check.name} {check.outcome}" for check in evidence.verdict.checks if check.outcome != "skipped"
+                ],
             }
         )
     )
