@@ -45,7 +45,12 @@ def deploy(
     take_lock: TakeLockOption = False,
     vars_file: VaultOption = None,
     load: Annotated[
-        str | None, typer.Option("--load", metavar="COMMAND", help="Gate G runs it through the tunnel; it must exit 0.")
+        str | None,
+        typer.Option(
+            "--load",
+            metavar="COMMAND",
+            help="Gate G runs it through the tunnel; it must exit 0. Default: the fleet file's benchmark.",
+        ),
     ] = None,
 ) -> Result:
     """Render the fleet and run each gate that has to, in order; stop at the first that does not pass.

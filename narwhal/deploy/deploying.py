@@ -19,7 +19,7 @@ from narwhal.deploy.inputs import inputs_of, of_gate
 from narwhal.deploy.lock import operator
 from narwhal.deploy.opening import Opened
 from narwhal.deploy.running import Order, carry_out
-from narwhal.deploy.serving import check_serving
+from narwhal.deploy.serving import check_serving, declared_load
 from narwhal.deploy.standing import Standing, standings
 from narwhal.deploy.times import utc_now
 
@@ -39,7 +39,7 @@ class Choice:
     take_lock: bool = False
     vault: Path | None = None
     load: str | None = None
-    """Command that puts the declared load on the router, through the tunnel; None: one completion is all."""
+    """Command that puts the declared load on the router, through the tunnel; None: that which measures its points."""
 
     def gates(self) -> list[Gate]:
         """The gates that are meant, in order."""
@@ -137,7 +137,7 @@ def _pass(
 
 def _served(opened: Opened, choice: Choice, evidence: GateEvidence, path: Path, say: Say) -> GateEvidence:
     """Gate G's evidence with what is seen through the tunnel, which it fails by."""
-    seen, failure = check_serving(opened, choice.load, say)
+    seen, failure = check_serving(opened, choice.load or declared_load(opened), say)
     update: dict[str, Any] = {"serving": seen, "ended_at": utc_now()}
     if failure is not None:
         update |= {"verdict": "failed", "failure": failure}

@@ -84,6 +84,7 @@ GATES = (
         (
             *("host", "model", "revision", "launch", "ports", "address", "access", "slo", "profiles", "lease"),
             *ROUTER_SECTIONS,
+            "benchmark",
         ),
         after=("B", "F", "stop", "purge", "rollback"),
     ),

@@ -63,7 +63,7 @@ def _values(wanted: Wanted) -> Iterator[tuple[str, object]]:
     for spec in expanded.engines:
         yield f"ports:{spec.id}", [spec.port, spec.side_channel_port, spec.attest_port]
     yield "access", [fleet.engines.api_key, fleet.engines.tls]
-    for name in ("slo", "profiles", "lease"):
+    for name in ("slo", "profiles", "lease", "benchmark"):
         yield name, getattr(fleet, name)
     for name in ROUTER_SECTIONS:
         yield name, fleet.metadata.labels if name == "labels" else getattr(fleet, name)

@@ -6,6 +6,7 @@ import os
 import shlex
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,6 +54,15 @@ def check_serving(
         host = opened.declared.routers.primary
         return seen, Failure(host=host, task="Ask through the tunnel", message=error.message, next_step=error.hint)
     return seen, None
+
+
+def declared_load(opened: Opened) -> str | None:
+    """The command that measures the points which the fleet file declares; None: it declares none."""
+    if opened.declared.benchmark is None:
+        return None
+    out = opened.directory / "bench"
+    argv = [sys.executable, "-m", "narwhal", "bench", str(opened.file), "--out", str(out), "--again"]
+    return shlex.join(argv)  # --again: the gate asks how it is now, whatever was measured before
 
 
 def ask(url: str, path: str, body: object = None, *, key: str = "") -> Answer:

@@ -13,7 +13,7 @@ from narwhal.cli import tunnel as _tunnel
 from narwhal.cli.app import run_app
 from narwhal.deploy.errors import DeployError
 from narwhal.deploy.opening import Opened, open_run
-from narwhal.deploy.serving import check_serving
+from narwhal.deploy.serving import check_serving, declared_load
 from narwhal.deploy.tunnel import TunnelWish, open_tunnel
 from tests.deploy.conftest import FLEET
 
@@ -157,6 +157,16 @@ def test_a_router_that_does_not_serve_fails_the_gate(
     assert said in failure.message
     assert failure.host == "edge"
     assert ssh_log.exists()
+
+
+def test_points_that_the_fleet_declares_are_the_load(opened: Opened, tmp_path: Path) -> None:
+    assert declared_load(opened) is None
+    points = "{points: [{name: p, traffic: {kind: mix, mix: 'steady:code', rate_rps: 2}}]}"
+    file = tmp_path / "fleet.yaml"
+    file.write_text(file.read_text() + f"benchmark: {points}\n")
+    command = declared_load(open_run(file))
+    assert command is not None
+    assert f"narwhal bench {file} --out {tmp_path}" in command
 
 
 def test_a_load_that_fails_fails_the_gate(opened: Opened, ssh_log: Path) -> None:
