@@ -4,9 +4,11 @@
 fabric, 10.99.1.0/24, which the controller is not on. Host N has the address .10 + N on both.
 """
 
+import os
+
 from tests.lab.tools import call
 
-PREFIX = "nwlab-"
+PREFIX = os.environ.get("NARWHAL_LAB_PREFIX", "nwlab-")
 """Of every namespace, mount and control group that is the lab's."""
 CONTROLLER = f"{PREFIX}controller"
 _BRIDGES = {"operators": ("10.99.0", "eth0"), "fabric": ("10.99.1", "eth1")}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One digest for a model's directory, in slices: printed as one JSON object. Standard library only, no root.
 
-digest.py FOLDER [--slice-s 20] [--cache FILE]
+digest.py FOLDER [--slice-s 20] [--cache FILE] [--manifest]
 
 The digest is `narwhal engine digest FOLDER`: SHA-256 over path, size and SHA-256 of each file in order of the paths,
 without READMEs and tools' caches. Files are hashed in parallel and remembered in the cache by size and times, so a
@@ -80,10 +80,11 @@ def tree(found, known):
     return "sha256:" + total.hexdigest()
 
 
-def digest(folder, cache, slice_s):
-    """One slice of the work; `digest` is null until the last."""
+def digest(folder, cache, slice_s, manifest=False):
+    """One slice of the work; `digest` is null until the last. `manifest`: path, size and SHA-256 of each file, too."""
     if not os.path.isdir(folder):
-        return {"exists": False, "complete": True, "digest": None, "files": 0, "bytes": 0, "progress": "no directory"}
+        absent = {"exists": False, "complete": True, "digest": None, "files": 0, "bytes": 0, "progress": "no directory"}
+        return {**absent, "manifest": []} if manifest else absent
     found = files(folder)
     known = load(cache)
     hash_slice(folder, found, known, slice_s)
@@ -93,7 +94,7 @@ def digest(folder, cache, slice_s):
     total = sum(stat.st_size for _, stat in found)
     done = sum(stat.st_size for path, stat in found if path in known)
     complete = len(known) == len(found)
-    return {
+    answer = {
         "exists": True,
         "complete": complete,
         "digest": tree(found, known) if complete else None,
@@ -101,6 +102,9 @@ def digest(folder, cache, slice_s):
         "bytes": total,
         "progress": f"hashed {done / GB:.1f} of {total / GB:.1f} GB",
     }
+    if manifest and complete:
+        answer["manifest"] = [[path, stat.st_size, known[path]["sha256"]] for path, stat in found]
+    return answer
 
 
 def load(cache):
@@ -133,10 +137,11 @@ def main(arguments):
     parser.add_argument("folder")
     parser.add_argument("--slice-s", type=float, default=20.0)
     parser.add_argument("--cache", help="file; '' for none; default: below ~/.cache/narwhal")
+    parser.add_argument("--manifest", action="store_true", help="print path, size and SHA-256 of each file, too")
     options = parser.parse_args(arguments)
     cache = cache_of(options.folder) if options.cache is None else options.cache
     try:
-        answer = digest(options.folder, cache, options.slice_s)
+        answer = digest(options.folder, cache, options.slice_s, options.manifest)
     except OSError as error:
         answer = {"exists": True, "complete": True, "digest": None, "files": 0, "bytes": 0}
         answer["problem"] = f"{error.filename}: {error.strerror}"
