@@ -1,8 +1,11 @@
 """Open-loop load: every request is sent at its planned time, whatever became of the ones before it."""
 
 import asyncio
+import contextlib
+import ipaddress
 import os
 import resource
+import socket
 import ssl
 import time
 from collections import deque
@@ -56,6 +59,7 @@ class Load:
         self.outcomes: list[Outcome] = []
         self.in_flight_max = 0
         """Most requests under way at a time."""
+        self._address = target.host
         self._prompts = prompts or IdPrompts(seed)
         self._name = name
         self._timeout_s = timeout_s
@@ -77,8 +81,8 @@ class Load:
         return len(self._running)
 
     def elapsed_s(self) -> float:
-        """Seconds since the start of the load, on the clock of its outcomes."""
-        return time.monotonic() - self.started_t
+        """Seconds since the start of the load, on the clock of its outcomes; 0 before it."""
+        return time.monotonic() - self.started_t if self.started_t else 0.0
 
     async def run(self) -> list[Outcome]:
         """Send everything, wait for every outcome, and return them.
@@ -87,6 +91,7 @@ class Load:
         and the server sees its client leave.
         """
         _raise_file_limit()
+        self._address = await asyncio.to_thread(_address, self.target)
         self.started_t = time.monotonic()
         try:
             self._send_due()
@@ -139,7 +144,13 @@ class Load:
     async def _connect(self, protocol: CompletionProtocol) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await loop.create_connection(lambda: protocol, self.target.host, self.target.port, ssl=self.target.tls)
+            await loop.create_connection(
+                lambda: protocol,
+                self._address,
+                self.target.port,
+                ssl=self.target.tls,
+                server_hostname=self.target.host if self.target.tls else None,
+            )
         except OSError as error:  # its text would name the address
             reason = os.strerror(error.errno) if error.errno else type(error).__name__
             protocol.end(f"cannot connect: {reason}")
@@ -165,6 +176,16 @@ def _request(target: Target, planned: Planned, prompt: str, id_: str) -> bytes:
         f"Content-Type: application/json\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return (head + body).encode()
+
+
+def _address(target: Target) -> str:
+    """The address that a name leads to, so that it is not looked up for each request; the name where none answers."""
+    try:
+        ipaddress.ip_address(target.host)
+    except ValueError:
+        with contextlib.suppress(OSError), socket.create_connection((target.host, target.port), timeout=10) as reached:
+            return str(reached.getpeername()[0])
+    return target.host
 
 
 def _raise_file_limit() -> None:

@@ -116,6 +116,8 @@ async def _play(load: Load, watch: Watch | None, work: Work, say: Say) -> None:
     finally:
         watcher.cancel()
         await asyncio.wait([watcher])
+    if not watcher.cancelled():  # it ends by itself only where it fails
+        watcher.result()
 
 
 @contextmanager

@@ -1,4 +1,5 @@
 import asyncio
+import socket
 from typing import Any
 
 import pytest
@@ -164,6 +165,29 @@ def test_a_stuck_server_does_not_delay_later_sends() -> None:
     outcomes = uvloop.run(asyncio.wait_for(run(), 60))
     assert [outcome.result for outcome in outcomes] == ["served"] * 30  # answered only once all had been sent
     assert all(outcome.lag_s >= 0 for outcome in outcomes)
+
+
+def test_a_name_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handler(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        await send(writer, head(), chunk(token("a") + DONE), END)
+
+    looked_up: list[object] = []
+
+    async def run() -> list[Outcome]:
+        async with serving(handler) as port:
+            real = socket.getaddrinfo
+
+            def lookup(host: Any, *more: Any, **options: Any) -> Any:
+                looked_up.append(host)
+                return real("127.0.0.1" if host == "router.example.org" else host, *more, **options)
+
+            monkeypatch.setattr(socket, "getaddrinfo", lookup)
+            schedule = [Planned(0.0, 4, 1, "test") for _ in range(5)]
+            return await Load(Target("router.example.org", port, "m"), schedule).run()
+
+    outcomes = uvloop.run(asyncio.wait_for(run(), 60))
+    assert [outcome.result for outcome in outcomes] == ["served"] * 5
+    assert looked_up.count("router.example.org") == 1
 
 
 def test_cancelling_closes_what_runs_and_sends_nothing_more() -> None:
