@@ -160,7 +160,7 @@ def status(directory: DirOption = None) -> Result:
     Example: narwhal dev status
     """
     from narwhal.dev import DevError
-    from narwhal.dev.lifecycle import recorded_states, states
+    from narwhal.dev.lifecycle import lease_trouble, recorded_states, states
 
     with _instance(directory) as instance:
         try:
@@ -171,6 +171,9 @@ def status(directory: DirOption = None) -> Result:
             return _standing(rows, "unusable", [_problem(error, directory)], "repair the fleet file")
     all_ready = "narwhal status" if directory is None else f"narwhal status --fleet {shlex.quote(str(instance.fleet))}"
     up_again = _with_dir("narwhal dev up", directory)
+    if any(row["state"] == "standby" for row in rows) and (trouble := lease_trouble(instance)):
+        problem = Problem("not_ready", f"the router stands by: {trouble}", hint=_with_dir("narwhal dev up", directory))
+        return _standing(rows, "degraded", [problem], all_ready)
     if all(row["state"] in ("ready", "standby") for row in rows):
         return _standing(rows, "success", [], all_ready)
     outdated = ", ".join(row["name"] for row in rows if row["state"] == "outdated")

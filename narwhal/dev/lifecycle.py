@@ -18,7 +18,7 @@ from narwhal.dev.ports import is_free
 from narwhal.dev.process import DevProcess, Start, living, recorded, start, stop_recorded
 from narwhal.dev.speed import ensure_profiled
 from narwhal.dev.template import port_taken
-from narwhal.diagnose import AddressError, NoTokenError, RefusedError, UnreachableError, find_router
+from narwhal.diagnose import AddressError, AdminClient, NoTokenError, RefusedError, UnreachableError, find_router
 from narwhal.engine.launch import simulated_argv
 from narwhal.engine.record import write_launch
 from narwhal.engine.render import render_launch
@@ -119,12 +119,13 @@ def up(
             if real and wanted[ROUTER] in missing:
                 ensure_profiled(instance, expanded, say)
             handles += _bring_up(router, missing, router_deadline_s, say, die_with_parent=die_with_parent)
+            leader = _leader(instance, expanded, say)
         except BaseException:
             _take_back(instance, missing)
             raise
         return Up(
-            url=client_url(expanded),
-            admin_url=wanted[ROUTER].url,
+            url=client_url(leader),
+            admin_url=base_url(leader.routers[0].admin_bind, leader.routers[0].admin_port),
             started=tuple(member.start.name for member in missing),
             stopped=tuple(stopped),
             handles=tuple(handles),
@@ -141,6 +142,36 @@ def _bring_up(
     handles = [start(member.start, die_with_parent=die_with_parent) for member in starting]
     _wait_ready(stage, deadline_s, say)
     return handles
+
+
+def _leader(instance: Instance, expanded: Expanded, say: Say) -> Expanded:
+    """The fleet as the router sees it that clients are to ask. Raises `DevError` when the router cannot lead."""
+    lease = _lease(instance)
+    if trouble := _trouble(lease):
+        hint = "narwhal dev up, once that is mended"
+        raise DevError("not_ready", f"{ROUTER} stands by: {trouble}", hint=hint, failed=True)
+    if lease.get("leader_is") == "standby":
+        say(f"the standby leads, {ROUTER} stands by")
+        return expanded.of_router(standby=True)
+    return expanded
+
+
+def lease_trouble(instance: Instance) -> str:
+    """Why the router stands by though no other is known to lead; empty when it does not."""
+    return _trouble(_lease(instance))
+
+
+def _trouble(lease: dict[str, Any]) -> str:
+    return "" if lease.get("standing") == "leader" else str(lease.get("trouble", ""))
+
+
+def _lease(instance: Instance) -> dict[str, Any]:
+    """What the router that leads says of its lease, or the one of this instance; empty when it cannot be asked."""
+    try:
+        lease: dict[str, Any] = _admin(instance).state().get("lease") or {}
+    except (AddressError, NoTokenError, RefusedError, UnreachableError):
+        return {}
+    return lease
 
 
 def client_url(expanded: Expanded) -> str:
@@ -264,10 +295,13 @@ def _reload(instance: Instance, wanted: dict[str, Member], say: Say) -> None:
 def _ask_router(instance: Instance, *, check: bool) -> dict[str, Any] | None:
     """What a reload changes or would change in the router; None when it cannot tell, or would not do it."""
     try:
-        admin = find_router(router=None, fleet=instance.fleet, environ=os.environ, dev_fleet=None)
-        return admin.reload(check=check)
+        return _admin(instance).reload(check=check)
     except (AddressError, NoTokenError, RefusedError, UnreachableError):
         return None
+
+
+def _admin(instance: Instance) -> AdminClient:
+    return find_router(router=None, fleet=instance.fleet, environ=os.environ, dev_fleet=None)
 
 
 def _stop_outdated(instance: Instance, wanted: dict[str, Member]) -> list[str]:
@@ -298,7 +332,7 @@ def _take_back(instance: Instance, started: list[Member]) -> None:
 def _wait_ready(stage: list[Member], deadline_s: float, say: Say) -> None:
     """Wait for all members of a stage; one that ends, or that is not ready in time, ends the wait with its log.
 
-    A router that still stands by after `LEADING_S` is up as well: another one leads.
+    A router that still stands by after `LEADING_S` is up as well: another one may lead.
     """
     began_t = time.monotonic()
     until_t = began_t + deadline_s
@@ -308,8 +342,7 @@ def _wait_ready(stage: list[Member], deadline_s: float, say: Say) -> None:
             state = readiness(member.url, member.ready_path)
             if state == "ready" or (state == "standby" and time.monotonic() - began_t > LEADING_S):
                 waiting.remove(member)
-                how = "is ready" if state == "ready" else "stands by, since another router leads,"
-                say(f"{member.start.name} {how} at {member.url}")
+                say(f"{member.start.name} {'is ready' if state == 'ready' else 'stands by'} at {member.url}")
             elif not _runs(member):
                 raise _not_ready(member, "ended before it was ready")
         if waiting and time.monotonic() >= until_t:

@@ -176,10 +176,12 @@ def lease_lines(state: Json) -> list[str]:
             return [f"lease     leads{_which(lease)}, term {lease['epoch']}; {many}"]
         why = f" ({lease['trouble']})" if lease["trouble"] else ""
         return [f"lease     leads{_which(lease)} without proof{why}: roles, hold and engines' lives are frozen; {many}"]
+    word = "stands by" if lease["standing"] == "standby" else "was deposed"
+    if lease["trouble"]:
+        return [f"lease     {word}; {lease['trouble']}"]
     who = f"{lease['leader']}{_which(lease)} leads" if lease["leader"] else "nobody leads"
     heard = f"heard {lease['lag_s']:.1f} s ago" if lease["lag_s"] is not None else "not heard yet"
-    trouble = "; ".join(filter(None, (lease["follow_trouble"], lease["trouble"])))
-    word = "stands by" if lease["standing"] == "standby" else "was deposed"
+    trouble = lease["follow_trouble"]
     return [f"lease     {word}; {who}, {heard}" + (f"; {trouble}" if trouble else "")]
 
 

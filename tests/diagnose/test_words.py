@@ -168,6 +168,11 @@ LEASE = {
             False,
         ),
         (
+            {"standing": "standby", "proven": False, "trouble": "nobody leads: /lease.json is no role map"},
+            "stands by; nobody leads: /lease.json is no role map",
+            False,
+        ),
+        (
             {"standing": "deposed", "proven": False, "lag_s": 1.0},
             f"was deposed; {LED}, heard 1.0 s ago",
             True,

@@ -127,6 +127,30 @@ def test_a_router_whose_state_is_elsewhere_than_the_other_s_does_not_start(tmp_p
         assert primary.ready()
 
 
+def test_where_no_role_map_can_be_read_nobody_leads_and_it_is_said(tmp_path: Path) -> None:
+    with pair_of(tmp_path, "{backend: file}", engines=2) as pair:
+        kept = tmp_path / "state/lease.json"
+        kept.parent.mkdir()
+        kept.write_text("{broken")
+        primary = pair.start("primary")
+        eventually(lambda: "is no role map" in primary.log.read_text(), "the lease's trouble")
+        assert "knows of no other that serves" in complete(primary)[2]["error"]["message"]
+        status, _, body = primary.send("POST", "/narwhal/hold", {}, admin=True)
+        said = json.loads(body)["reason"]
+        assert status == 503
+        assert said.startswith(f"this router stands by: nobody leads: {kept} is no role map")
+        assert said.endswith("move it away to begin with an empty map")
+        kept.rename(tmp_path / "away")
+        eventually(primary.ready, "the primary's readiness")
+        assert complete(primary)[0] == 200
+        primary.process.kill()
+        primary.process.wait(30)
+        kept.write_text("{broken")
+        again = pair.start("primary")
+        eventually(again.ready, "the readiness from the map before")
+        assert f"gone on from, {kept}.1" in again.log.read_text()
+
+
 def test_a_killed_primary_is_followed_by_a_standby_that_knows_what_it_knew(tmp_path: Path) -> None:
     with pair_of(tmp_path, "{backend: file}") as pair:
         primary, standby = both_ready(pair)

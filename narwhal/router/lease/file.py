@@ -1,20 +1,34 @@
 """A lease as a locked file, for routers on one host: the kernel drops it with the process that holds it.
 
 `PATH` is locked and never written; `PATH.json` holds the epoch, the holder and the role map, and is only replaced by
-whoever holds the lock. A stopped process keeps its lock: who freezes a router with SIGSTOP must kill it.
+whoever holds the lock. What it held before is kept in `PATH.json.1`: where one is broken, the other is used.
+A stopped process keeps its lock: who freezes a router with SIGSTOP must kill it.
 """
 
-import base64
 import contextlib
 import fcntl
-import json
+import logging
 import math
 import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from narwhal.documents import write_atomically
 from narwhal.router.lease.store import Leader, LostError, StoreError, Term
+
+log = logging.getLogger("narwhal.router")
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """What the file holds."""
+
+    epoch: int = 0
+    """0: nobody led yet."""
+    holder: str = ""
+    map: bytes | None = None
+    """None before the first; base64 in the file."""
 
 
 class FileStore:
@@ -23,6 +37,9 @@ class FileStore:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._kept = path.with_name(f"{path.name}.json")
+        self._previous = path.with_name(f"{path.name}.json.1")
+        self._said = ""
+        """What was last said of a broken file."""
         self._lock: int | None = None
 
     def leader(self) -> Leader | None:
@@ -31,23 +48,22 @@ class FileStore:
             self._drop()
             return None
         kept = self._read()
-        return Leader(kept["holder"], kept["epoch"]) if kept else None
+        return Leader(kept.holder, kept.epoch) if kept.epoch else None
 
     def campaign(self, holder: str) -> Term | None:
-        """Take the lock, and count the epoch on."""
-        kept = self._read()
-        if self._lock is not None and kept.get("holder") == holder:
-            return Term(kept["epoch"], math.inf)
-        if self._try() is None:
+        """Take the lock, and count the epoch on. Who cannot read the role map does not lead."""
+        held = self._lock is not None
+        if not held and self._try() is None:
             return None
-        kept = self._read()  # the holder before may have written since
-        epoch = kept.get("epoch", 0) + 1
         try:
-            self._write({**kept, "epoch": epoch, "holder": holder})
-        except StoreError:
+            kept = self._read()
+            if not (held and kept.holder == holder):
+                kept = msgspec.structs.replace(kept, epoch=kept.epoch + 1, holder=holder)
+                self._write(kept, kept)  # both of this epoch, so that it never comes twice
+        except StoreError as error:
             self._drop()
-            raise
-        return Term(epoch, math.inf)
+            raise StoreError(f"nobody leads: {error}") from error
+        return Term(kept.epoch, math.inf)
 
     def renew(self, term: Term) -> None:
         """See that the locked file is still the one of this name: whoever replaced it made room for a second lock."""
@@ -69,16 +85,15 @@ class FileStore:
 
     def read(self) -> bytes | None:
         """The role map."""
-        value = self._read().get("map")
-        return None if value is None else base64.b64decode(value)
+        return self._read().map
 
     def write(self, term: Term, value: bytes) -> None:
         """Write the role map."""
         self.renew(term)
         kept = self._read()
-        if kept.get("epoch") != term.epoch:
-            raise LostError(f"epoch {kept.get('epoch')} has begun")
-        self._write({**kept, "map": base64.b64encode(value).decode()})
+        if kept.epoch != term.epoch:
+            raise LostError(f"epoch {kept.epoch} has begun")
+        self._write(msgspec.structs.replace(kept, map=value), kept)
 
     def close(self) -> None:
         """Drop the lock, as the process's end would."""
@@ -104,19 +119,41 @@ class FileStore:
             os.close(self._lock)
             self._lock = None
 
-    def _read(self) -> dict[str, Any]:
-        try:
-            with _as_store_error(self._kept):
-                kept: dict[str, Any] = json.loads(self._kept.read_bytes())
-        except FileNotFoundError:
-            return {}
-        except ValueError as error:
-            raise StoreError(f"{self._kept} is no role map: {error}") from error
-        return kept
+    def _read(self) -> _Kept:
+        """What is kept, or was before where that is broken; empty before the first. Raises `StoreError`."""
+        broken: dict[Path, ValueError] = {}
+        for path in (self._kept, self._previous):
+            try:
+                with _as_store_error(path):
+                    kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
+            except FileNotFoundError:
+                continue
+            except ValueError as error:
+                broken[path] = error
+            else:
+                self._say(broken)
+                return kept
+        if not broken:
+            return _Kept()
+        first = next(iter(broken.values()))
+        many = len(broken) > 1
+        names = " and ".join(str(path) for path in broken)
+        raise StoreError(
+            f"{names} {'are' if many else 'is'} no role map ({first}); move {'them' if many else 'it'} away to begin "
+            "with an empty map"
+        )
 
-    def _write(self, kept: dict[str, Any]) -> None:
-        with _as_store_error(self._kept):
-            write_atomically(self._kept, json.dumps(kept), mode=0o600)
+    def _say(self, broken: dict[Path, ValueError]) -> None:
+        """Say once that a file is broken, and what is read instead."""
+        said = "".join(f"{path} is no role map ({error})" for path, error in broken.items())
+        if said and said != self._said:
+            log.error("%s: the one before it is gone on from, %s", said, self._previous)
+        self._said = said
+
+    def _write(self, kept: _Kept, before: _Kept) -> None:
+        for path, value in ((self._previous, before), (self._kept, kept)):
+            with _as_store_error(path):
+                write_atomically(path, msgspec.json.encode(value), mode=0o600)
 
 
 @contextlib.contextmanager

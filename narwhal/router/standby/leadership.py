@@ -32,6 +32,7 @@ FILE_POLL_S = 0.1
 PATIENCE_S = 5.0
 """How long a standby waits for a router to follow before it is content to know nothing."""
 STANDBY = Refusal("standby", "this router stands by; another one serves", 1.0, 503)
+LEADERLESS = Refusal("standby", "this router stands by, and knows of no other that serves", 1.0, 503)
 DEPOSED = Refusal("deposed", "this router led until another took over; ask that one", 1.0, 503)
 
 
@@ -116,7 +117,7 @@ class Leadership:
         if self._notice():
             return ""
         if self.standing.role is Leading.standby:
-            return "this router stands by: ask the one that leads"
+            return f"this router stands by: {self.standing.trouble or 'ask the one that leads'}"
         if self.standing.role is Leading.deposed:
             return "this router led until another took over: ask that one"
         return (
@@ -184,6 +185,8 @@ class Leadership:
                 "lease: %s",
                 standing.trouble or "its store answers again",
             )
+            if self._shell.refusing in (STANDBY, LEADERLESS):
+                self._shell.refusing = LEADERLESS if standing.trouble else STANDBY
         if standing.role is Leading.leader and standing.epoch != self._term:
             self._lead(before, standing)
         elif standing.role is Leading.deposed and before.role is not Leading.deposed:

@@ -113,10 +113,49 @@ def test_a_replaced_lock_file_is_a_lost_lease(tmp_path: Path) -> None:
     other.close()
 
 
-def test_a_broken_map_file_is_an_error_and_not_an_empty_map(tmp_path: Path) -> None:
-    (tmp_path / "lease.json").write_text("{")
-    with pytest.raises(StoreError, match=r"lease\.json is no role map"):
-        FileStore(tmp_path / "lease").campaign("a")
+@pytest.mark.parametrize("broken", [b"{broken", b"", b"[]", b"\xff", b'{"epoch": "6"}', b'{"map": "?"}'])
+def test_a_broken_map_file_is_an_error_and_not_an_empty_map(broken: bytes, tmp_path: Path) -> None:
+    kept = tmp_path / "lease.json"
+    kept.write_bytes(broken)
+    store = FileStore(tmp_path / "lease")
+    with pytest.raises(StoreError, match=rf"^nobody leads: {kept} is no role map .*; move it away to begin with an em"):
+        store.campaign("a")
+    kept.rename(tmp_path / "away")
+    assert won(store.campaign("a")).epoch == 1
+    assert store.read() is None
+
+
+def test_a_broken_map_file_is_replaced_by_the_one_before_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    kept = tmp_path / "lease.json"
+    store = FileStore(tmp_path / "lease")
+    first = won(store.campaign("a"))
+    for value in (b"old", b"new"):
+        store.write(first, value)
+    kept.write_text("{broken")
+    store.write(first, b"newer")  # it still leads
+    store.close()
+    kept.write_text("{broken")
+    second = won(store.campaign("b"))
+    assert second.epoch == first.epoch + 1
+    assert store.read() == b"old", "the one before the last, that of what was broken in between"
+    store.close()
+    kept.write_text("{broken")  # nothing was written in this term
+    assert won(store.campaign("c")).epoch == second.epoch + 1
+    said = f"the one before it is gone on from, {kept}.1"
+    assert {record.getMessage().rpartition(": ")[2] for record in caplog.records} == {said}
+
+
+def test_two_broken_map_files_are_both_named(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "lease")
+    won(store.campaign("a"))
+    store.close()
+    for name in ("lease.json", "lease.json.1"):
+        (tmp_path / name).write_text("{")
+    with pytest.raises(StoreError, match=r"lease\.json and \S+lease\.json\.1 are no role map .*; move them away"):
+        store.campaign("a")
+    (tmp_path / "lease").touch()
+    other = FileStore(tmp_path / "lease")
+    assert other.leader() is None, "the lock was let go"
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
