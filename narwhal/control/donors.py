@@ -6,7 +6,7 @@ engine that a guard holds comes after all others, so that a batch shrinks only w
 
 from narwhal.control import guards
 from narwhal.control.events import Role
-from narwhal.control.load import by_role, pace, reference, speed
+from narwhal.control.load import able_in, by_role, pace, reference, speed
 from narwhal.control.score import Change
 from narwhal.control.state import Engine, Pool, Settings
 
@@ -38,8 +38,8 @@ class Donors:
         }
         controller = settings.controller
         self._spare: dict[Role, int] = {
-            "prefill": len(decode) - max(controller.min_decode, 1),
-            "decode": len(prefill) - max(controller.min_prefill, 1),
+            "prefill": able_in(pool, "decode") - max(controller.min_decode, 1),
+            "decode": able_in(pool, "prefill") - max(controller.min_prefill, 1),
         }
 
     def to(self, target: Role, count: int) -> list[Engine]:

@@ -1,11 +1,15 @@
-"""Floor repair: a role below its configured floor gets one engine per monitor pass, before anything else."""
+"""Floor repair: a role below its configured floor gets one engine per monitor pass, before anything else.
+
+A role is short by its live engines: a suspected one may be back at the next look, and moves no engine until it is
+ejected. What the other role can spare counts by those that may get new work (`load.able`).
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from narwhal.control import guards
 from narwhal.control.events import Role
-from narwhal.control.load import by_role, role_of
+from narwhal.control.load import able, by_role, role_of
 from narwhal.control.records import Guard
 from narwhal.control.state import Engine, Pool, Settings
 
@@ -50,16 +54,16 @@ def stand_ins(pool: Pool, settings: Settings, gone: Collection[str], t: float) -
 
     None where none has to, or not enough can: the other role keeps its own floor, pinned engines stay.
     """
-    prefill, decode = ([engine for engine in role if engine.id not in gone] for role in by_role(pool))
+    prefill, decode = ([e for e in role if e.id not in gone and able(e)] for role in by_role(pool))
     controller = settings.controller
     short = controller.min_prefill - len(prefill), controller.min_decode - len(decode)
     if max(short) <= 0 or sum(short) > 0:
         return None
     target: Role = "prefill" if short[0] > 0 else "decode"
     others, lacking = (decode, short[0]) if target == "prefill" else (prefill, short[1])
-    able = [e for e in others if guards.pin(e, target).passed and guards.lifecycle(e).passed]
-    able.sort(key=lambda engine: emptiness(engine, target, settings, t))
-    return able[:lacking] if len(able) >= lacking else None
+    free = [e for e in others if guards.pin(e, target).passed and guards.lifecycle(e).passed]
+    free.sort(key=lambda engine: emptiness(engine, target, settings, t))
+    return free[:lacking] if len(free) >= lacking else None
 
 
 def repair(pool: Pool, settings: Settings, t: float) -> Repair | None:
@@ -76,7 +80,7 @@ def repair(pool: Pool, settings: Settings, t: float) -> Repair | None:
     asked: list[Guard] = []
     donor = None
     # An empty role is worse than a short one: it may take the other below its floor, but never to nothing.
-    if len(others) > (other_floor if live else 1):
+    if sum(map(able, others)) > (other_floor if live else 1):
         for engine in sorted(others, key=lambda other: emptiness(other, target, settings, t)):
             checks = [guards.pin(engine, target), guards.lifecycle(engine), guards.residents(engine, settings)]
             asked += checks

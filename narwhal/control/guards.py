@@ -4,6 +4,7 @@ A guard's name is its key in the fleet file where it has one. Values are finite,
 """
 
 from narwhal.control.events import Role
+from narwhal.control.load import able, able_in, role_of
 from narwhal.control.records import Guard
 from narwhal.control.state import Engine, Pool, Settings
 
@@ -55,7 +56,10 @@ def cooldown(settings: Settings, t: float, last_t: float) -> Guard:
 
 
 def floor(settings: Settings, source: Role, left: int) -> Guard:
-    """The role that gives engines away keeps its floor of live engines; `left` is what it would have."""
+    """The role that gives engines away keeps its floor of engines that may get new work; `left` is what it would have.
+
+    A suspected engine is none of them: until a look says otherwise, nothing new goes there.
+    """
     controller = settings.controller
     limit = controller.min_prefill if source == "prefill" else controller.min_decode
     return Guard(f"min_{source}", left >= limit, float(left), float(limit))
@@ -70,7 +74,7 @@ def cohort(engine: Engine, target: Role, pool: Pool) -> list[Guard]:
     if len({other.fingerprint for other in live}) < 2:
         return []
     own = [other for other in live if other is not engine and other.fingerprint == engine.fingerprint]
-    left = sum((other.moving or other.role) != target for other in own)
+    left = sum(able(other) and role_of(other) != target for other in own)
     return [Guard("cohort", left > 0 or not own, float(left), 1.0, engine.id)]
 
 
@@ -102,9 +106,9 @@ def shrink(
     asked: list[Guard] = []
     passed: list[Engine] = []
     source: Role = "decode" if target == "prefill" else "prefill"
-    live = pool.split()[source == "decode"]
+    own = able_in(pool, source)
     for engine in donors:
-        guards = [*of_engine(engine, target, settings, t), floor(settings, source, live - len(passed) - 1)]
+        guards = [*of_engine(engine, target, settings, t), floor(settings, source, own - len(passed) - 1)]
         guards += cohort(engine, target, pool)
         asked += guards
         if all(guard.passed for guard in guards):

@@ -98,6 +98,16 @@ def by_role(pool: Pool) -> tuple[list[Engine], list[Engine]]:
     )
 
 
+def able(engine: Engine) -> bool:
+    """Whether a floor counts it: live, and neither suspected nor in question. One between two roles is able already."""
+    return engine.live and not engine.suspected and not engine.questions
+
+
+def able_in(pool: Pool, role: Role) -> int:
+    """Engines of a role that may get new work, pending moves counted as done."""
+    return sum(able(engine) and role_of(engine) == role for engine in pool.engines.values())
+
+
 def reference(pool: Pool) -> Engine | None:
     """The engine whose curve prices arriving prompts: the first open prefill engine, else any."""
     return pool.prefill[0] if pool.prefill else next(iter(pool.decode or pool.engines.values()), None)

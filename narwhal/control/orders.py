@@ -7,7 +7,8 @@ from collections.abc import Collection
 
 from narwhal.control import drains, floors, guards
 from narwhal.control.commands import AnyCommand, Decided, EngineChanged, MoveRole, ProbeEngine
-from narwhal.control.events import DrainSet, PinSet, ReadmitRequested, Role
+from narwhal.control.events import DrainSet, PinSet, ReadmitRequested
+from narwhal.control.load import able, role_of
 from narwhal.control.records import Guard, Move
 from narwhal.control.roles import RoleController
 from narwhal.control.state import Engine, Pool, Settings
@@ -93,13 +94,13 @@ class Orders:
         return [*changes, *commands]
 
     def floors(self, gone: Collection[str]) -> list[Guard]:
-        """What the floors say of live engines that get no work any more."""
+        """What the floors say of live engines that get no work any more: those that stay and are able suffice."""
         asked: list[Guard] = []
         live = [engine for engine in self._pool.engines.values() if engine.live]
         for role in ("prefill", "decode"):
-            own = [engine for engine in live if _role(engine) == role]
-            left = sum(engine.id not in gone for engine in own)
-            if left < len(own):
+            own = [engine for engine in live if role_of(engine) == role]
+            if any(engine.id in gone for engine in own):
+                left = sum(engine.id not in gone and able(engine) for engine in own)
                 asked.append(guards.floor(self._settings, role, left))
         left = sum(engine.id not in gone for engine in live)
         return [*asked, Guard("live", left > 0, float(left), 1.0)] if left < len(live) else asked
@@ -112,10 +113,6 @@ class Orders:
         if unknown:
             return [], self._roles.refuse(t, f"{what}; no engine is called {unknown[0]}", [])
         return [self._pool.engines[name] for name in dict.fromkeys(names)], []
-
-
-def _role(engine: Engine) -> Role:
-    return engine.moving or engine.role
 
 
 def _names(engines: Collection[str]) -> str:

@@ -7,7 +7,7 @@ from narwhal.control.commands import AnyCommand, Decided, MoveRole
 from narwhal.control.demand import Demand
 from narwhal.control.donors import Donors
 from narwhal.control.events import Role
-from narwhal.control.load import look
+from narwhal.control.load import able, able_in, look
 from narwhal.control.projection import Projection
 from narwhal.control.proposal import Policy, Proposal
 from narwhal.control.reactive import Reactive
@@ -177,7 +177,7 @@ class RoleController:
             return self._conclude(t, "operator", "held", f"no engine is called {engine}")
         if (donor.moving or donor.role) == role:
             return self._conclude(t, "operator", "stay", f"{engine} is a {role} engine already")
-        left = self._pool.split()[donor.role == "decode"] - 1
+        left = able_in(self._pool, donor.role) - able(donor)
         floor = guards.floor(self._settings, donor.role, left)
         asked = [floor, *guards.cohort(donor, role, self._pool)]
         return self._request(t, [(donor, role)], asked, f"move {engine} to {role}")

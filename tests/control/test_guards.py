@@ -54,6 +54,59 @@ def test_floors_hold(role: str, limit: int) -> None:
     assert fleet.split == "pdd"
 
 
+@pytest.mark.parametrize("state", ["suspected", "questions", "draining", "ejected"])
+@pytest.mark.parametrize("roles", ["ppd", "ddp"])
+def test_no_move_takes_the_last_engine_of_a_role_that_may_have_new_work(roles: str, state: str) -> None:
+    fleet = HandFleet(roles)
+    role = fleet["e0"].role
+    setattr(fleet["e1"], state, 1)
+    fleet.pool.refresh()
+    fleet.do(fleet.roles.request_move(0.0, "e0", "decode" if role == "prefill" else "prefill"))
+    asked = guard(fleet.last, f"min_{role}")
+    assert (asked.passed, asked.value, asked.limit) == (False, 0, 1)
+    assert fleet.split == roles
+
+
+@pytest.mark.parametrize("policy", ["reactive", "projection"])
+def test_no_policy_moves_it_either(policy: str) -> None:
+    fleet = HandFleet("ppdd", policy)
+    fleet["e1"].suspected = True
+    fleet.pool.refresh()
+    fleet.decode(99)
+    fleet.run(30, prefill=0.01, decode=5.0)
+    assert fleet.split == "ppdd"
+    assert not fleet.moved
+    fleet["e1"].suspected = False  # with both, one may go
+    fleet.pool.refresh()
+    fleet.decode(99)
+    fleet.run(30, prefill=0.01, decode=5.0)
+    assert fleet.split.count("p") == 1
+
+
+def test_suspicion_alone_repairs_no_floor_and_the_other_role_cannot_spare_its_last_able_engine() -> None:
+    fleet = HandFleet("pdd")
+    fleet["e0"].suspected = True
+    fleet.idle(3)
+    assert not fleet.moved
+    fleet["e0"].ejected = True  # now prefill is empty, but one of two decode engines is suspected
+    fleet["e1"].suspected = True
+    fleet.idle(3)
+    assert not fleet.moved
+    fleet["e1"].suspected = False
+    fleet.idle(1)
+    assert len(fleet.moved) == 1
+
+
+def test_a_partner_that_is_suspected_does_not_let_an_engine_leave_its_cohort() -> None:
+    fleet = HandFleet("ppddd", "projection")
+    for name in ("e0", "e2", "e3"):
+        fleet[name].fingerprint = "new"
+    fleet["e3"].suspected = True
+    fleet.pool.refresh()
+    fleet.do(fleet.roles.request_move(0.0, "e2", "prefill"))
+    assert (fleet.last.outcome, fleet.split) == ("held", "ppddd")
+
+
 def test_cooldown_parts_two_decisions_from_prefill_to_decode_and_no_others() -> None:
     fleet = HandFleet("ppppd", thresholds={"cooldown_s": 10.0})
     fleet.do(fleet.roles.request_move(1.0, "e0", "decode"))

@@ -115,7 +115,7 @@ class Promises:
         self._drains_above_floors(control, drained)
 
     def _drains_above_floors(self, control: Control, drained: list[str]) -> None:
-        rules, split = control.settings.controller, control.pool.split()
+        rules, split = control.settings.controller, _able(control)
         for name in drained:
             engine = control.pool.engines[name]
             if engine.admitted and not engine.ejected and engine.leaves_t is None:
@@ -152,7 +152,7 @@ class Promises:
     def _keeps_floors(self, control: Control, decision: Decision) -> None:
         if len(decision.moves) == 2 and len({move.target for move in decision.moves}) == 2:
             return  # a swap
-        prefill, decode = control.pool.split()
+        prefill, decode = _able(control)
         rules = control.settings.controller
         if any(move.source == "prefill" for move in decision.moves):
             assert prefill >= rules.min_prefill, "a move broke the floor of prefill"
@@ -182,6 +182,13 @@ class Promises:
             assert engine.live or waits, f"{engine.id} stays out: {engine.vitals.reason}"
 
 
+def _able(control: Control) -> tuple[int, int]:
+    """Prefill and decode engines that may get new work, those on their way to a role included."""
+    able = [e for e in control.pool.engines.values() if e.live and not e.suspected and not e.questions]
+    prefill = sum((engine.moving or engine.role) == "prefill" for engine in able)
+    return prefill, len(able) - prefill
+
+
 def _repairable(control: Control) -> bool:
     """Whether a role is below its floor although the rules let an engine go there."""
     pool, rules = control.pool, control.settings.controller
@@ -192,7 +199,7 @@ def _repairable(control: Control) -> bool:
     sides: dict[Role, list[Any]] = {role: [e for e in live if (e.moving or e.role) == role] for role in floors}
     most = rules.thresholds.flip_resident_guard
     for target, other in (("prefill", "decode"), ("decode", "prefill")):
-        spare = len(sides[other]) - (floors[other] if sides[target] else 1)
+        spare = sum(not e.suspected and not e.questions for e in sides[other]) - (floors[other] if sides[target] else 1)
         if len(sides[target]) < floors[target] and spare > 0:
             able = [e for e in sides[other] if e.open and e.pin in (None, target)]
             if any(not most or e.role != "decode" or e.streams <= most for e in able):
