@@ -113,6 +113,8 @@ def up(directory: DirOption = None) -> Result:
         result = bring_up(instance, progress().say)
         model = instance.expanded().fleet.model.name
     text = f"{'up' if result.started else 'already up'}: {result.url} for clients, {result.admin_url} for operators"
+    if result.standby:
+        text += f"\nthe standby is yours to start: {shlex.join(result.standby)}"
     return Result(
         data={
             "url": result.url,

@@ -62,6 +62,8 @@ class Up:
     """Names of the processes that had to be started; empty: it was already up."""
     stopped: tuple[str, ...]
     """Names of the processes that were stopped first, being out of date or none of the fleet's."""
+    standby: tuple[str, ...] = ()
+    """Command that starts the declared standby, which `up` leaves to the operator; empty: none is missing."""
     handles: tuple["subprocess.Popen[bytes]", ...] = ()
     """Of the started processes, for a parent that stays."""
 
@@ -119,7 +121,8 @@ def up(
             if real and wanted[ROUTER] in missing:
                 ensure_profiled(instance, expanded, say)
             handles += _bring_up(router, missing, router_deadline_s, say, die_with_parent=die_with_parent)
-            leader = _leader(instance, expanded, say)
+            lease = _lease(instance)
+            leader = _leader(expanded, lease, say)
         except BaseException:
             _take_back(instance, missing)
             raise
@@ -128,6 +131,7 @@ def up(
             admin_url=base_url(leader.routers[0].admin_bind, leader.routers[0].admin_port),
             started=tuple(member.start.name for member in missing),
             stopped=tuple(stopped),
+            standby=_missing_standby(instance, expanded, lease),
             handles=tuple(handles),
         )
 
@@ -144,9 +148,8 @@ def _bring_up(
     return handles
 
 
-def _leader(instance: Instance, expanded: Expanded, say: Say) -> Expanded:
+def _leader(expanded: Expanded, lease: dict[str, Any], say: Say) -> Expanded:
     """The fleet as the router sees it that clients are to ask. Raises `DevError` when the router cannot lead."""
-    lease = _lease(instance)
     if trouble := _trouble(lease):
         hint = "narwhal dev up, once that is mended"
         raise DevError("not_ready", f"{ROUTER} stands by: {trouble}", hint=hint, failed=True)
@@ -154,6 +157,14 @@ def _leader(instance: Instance, expanded: Expanded, say: Say) -> Expanded:
         say(f"the standby leads, {ROUTER} stands by")
         return expanded.of_router(standby=True)
     return expanded
+
+
+def _missing_standby(instance: Instance, expanded: Expanded, lease: dict[str, Any]) -> tuple[str, ...]:
+    if not expanded.on_one_host or lease.get("standing") != "leader" or lease["followers"]:
+        return ()
+    if lease["leader_is"] == "standby":
+        return ()
+    return ("narwhal-serve", "--standby", "--fleet", str(instance.fleet), "--state-dir", str(instance.state))
 
 
 def lease_trouble(instance: Instance) -> str:

@@ -171,3 +171,26 @@ def test_a_killed_up_is_gone_on_with(instance: Instance, use: Use) -> None:
     use(chosen)
     assert up(instance, quiet).started == ("local/1", "router")
     assert pids(instance)["local/0"] == before["local/0"]
+
+
+def test_up_names_the_router_that_leads_and_leaves_the_standby_to_the_operator(
+    instance: Instance, use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = instance.fleet.read_text()
+    text = text.replace("  primary: local\n", "  primary: local\n  standby: local\n  standby_port: 9\n")
+    instance.fleet.write_text(text.replace("admin: {", "admin: {standby_port: 19, "))
+    use(members(instance, SERVER, SERVER))
+    lease = {"standing": "leader", "leader_is": "primary", "followers": 0, "trouble": ""}
+    monkeypatch.setattr(lifecycle, "_lease", lambda instance: lease)
+    alone = up(instance, quiet)
+    assert alone.standby[:2] == ("narwhal-serve", "--standby")
+    assert str(instance.state) in alone.standby
+    lease |= {"followers": 1}
+    assert up(instance, quiet).standby == ()
+    lease |= {"leader_is": "standby"}
+    other = up(instance, quiet)
+    assert (other.url, other.admin_url) == ("http://127.0.0.1:9", "http://127.0.0.1:19")
+    lease |= {"standing": "standby", "trouble": "nobody leads: lease.json is no role map"}
+    with pytest.raises(DevError, match=r"router stands by: nobody leads: lease\.json is no role map"):
+        up(instance, quiet)
+    assert len(living(instance.run)) == 2, "what ran before runs on"
