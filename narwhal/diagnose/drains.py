@@ -10,6 +10,8 @@ def drain_words(engine: Json) -> str:
     drain = engine.get("drain")
     if engine["state"] == "drained":
         return f"{engine['id']} is drained: it can be stopped"
+    if is_stopped(engine):
+        return f"{engine['id']} is drained, its process is stopped"
     if drain is None:
         return f"{engine['id']} is not being drained"
     parts = [
@@ -21,10 +23,26 @@ def drain_words(engine: Json) -> str:
     return f"{engine['id']} is {engine['state']}: " + ", ".join(filter(None, parts))
 
 
+def is_stopped(engine: Json) -> bool:
+    """Whether nothing is left of a drained engine, not even its process."""
+    drain = engine.get("drain")
+    if drain is None or engine["state"] != "ejected" or engine["reason"] != "connection refused":
+        return False
+    return not (drain["residents"] or drain["unread"] or drain["abandoned"])
+
+
+def standing_words(engine: Json, since: str = "") -> str:
+    """How an engine of the `RouterState` document stands, and why. `since`: such as ` since 5 s`."""
+    if engine["state"] in ("draining", "drained") or is_stopped(engine):
+        return drain_words(engine) + (f";{since}" if since else "")
+    word = "on probation" if engine["state"] == "live" else engine["state"]
+    return f"{engine['id']} is {word}{since}: {engine['reason'] or 'not told'}"
+
+
 def drain_lines(state: Json) -> list[str]:
     """A line for each engine that the operator has drained."""
     return [
-        drain_words(engine) + (" (until narwhal readmit)" if engine["drain"]["stays"] else "")
+        drain_words(engine) + ("; it stays so until narwhal readmit" if engine["drain"]["stays"] else "")
         for engine in state["engines"]
         if engine.get("drain")
     ]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from narwhal.diagnose.drains import drain_words
+from narwhal.diagnose.drains import standing_words
 
 Json = dict[str, Any]
 SHOWN = 12
@@ -20,16 +20,14 @@ TOLD = frozenset(
 def standing_lines(state: Json, changes: Sequence[Json], now_t: float) -> list[str]:
     """What is reduced, why engines are out or slow, and the changes that led there; empty when all is well."""
     lines = [f"degraded: {state['degraded']}"] if state["degraded"] else []
-    for engine in state["engines"]:
-        if engine["state"] != "live" or engine["probation"]:
-            word = "on probation" if engine["state"] == "live" else engine["state"]
-            if engine["state"] in ("draining", "drained"):
-                lines.append(f"{drain_words(engine)}; since {engine['since_s']:.0f} s")
-                continue
-            lines.append(f"{engine['id']} is {word} since {engine['since_s']:.0f} s: {engine['reason'] or 'not told'}")
+    lines += [
+        standing_words(engine, f" since {engine['since_s']:.0f} s")
+        for engine in state["engines"]
+        if engine["state"] != "live" or engine["probation"]
+    ]
     told = [change for change in changes if change["change"] in TOLD]
     if told:
-        lines += ["", "what changed, the latest last:"]
+        lines += [*([""] if lines else []), "what changed, the latest last:"]
     for change in told[-SHOWN:]:
         who = change.get("engine") or f"pair {change['producer']} > {change['consumer']}"
         lines.append(f"  {max(now_t - change['t'], 0.0):.0f} s ago  {who} {change['change']}: {change['reason']}")

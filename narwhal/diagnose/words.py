@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from narwhal.control.guards import LONG_AGO_S
-from narwhal.diagnose.drains import cohort_lines, drain_lines
+from narwhal.diagnose.drains import cohort_lines, drain_lines, standing_words
 
 Json = dict[str, Any]
 _HELD_BY = "; held by "
@@ -25,6 +25,8 @@ _LIFECYCLE = {
     "suspected": "is suspected to be down",
     "moving": "is on its way to another role",
 }
+_NAMED = 3
+"""Engines that the line of what is degraded names."""
 _MEASURED = {
     "gain": "the score gets better by {value:.3g}, a move needs {limit:.3g}",
     "expand_at": "the score is {value:.3g}, prefill grows from {limit:.3g} on",
@@ -40,11 +42,11 @@ _MEASURED = {
 def status_lines(state: Json) -> list[str]:
     """The `RouterState` document as a page: split, load, queue, counts, one line for each engine."""
     split, load, queue, counts = state["split"], state["load"], state["queue"], state["counts"]
-    hold = state["hold"]
+    hold, split_words = state["hold"], f"{split['prefill']} prefill, {split['decode']} decode"
     lines = [
         f"{state['fleet']} · {state['model']} · pid {state['pid']}, up {_span(state['uptime_s'])}"
         f" · policy {state['policy']} · {state['epoch']} role changes",
-        f"split     {split['prefill']} prefill, {split['decode']} decode"
+        f"split     {'not heard yet' if _unheard(state) else split_words}"
         + (f" · moves are on hold: {hold['reason'] or 'no reason given'}" if hold["on"] else ""),
         f"load      prefill {_ratio(load['prefill'])}, decode {_ratio(load['decode'])} (1.00: at its target)",
         f"queue     {queue['requests']} waiting, the oldest for {queue['oldest_s']:.1f} s;"
@@ -53,6 +55,7 @@ def status_lines(state: Json) -> list[str]:
         *_went_on(state["went_on"]),
         f"in SLO    {_percent(state['attainment_60s'])} of the last 60 s",
         *lease_lines(state),
+        *degraded_lines(state),
         "",
         f"{'engine':<14}{'role':<9}{'state':<12}{'prompts':>8}{'backlog':>9}{'streams':>9}{'KV':>9}{'full':>7}",
     ]
@@ -77,12 +80,29 @@ def status_lines(state: Json) -> list[str]:
     return [*lines, *([""] if drained else []), *drained, *worker_lines(state), *learning_lines(state)]
 
 
+def degraded_lines(state: Json) -> list[str]:
+    """Why the state is degraded, in one line; empty when all is well, or when the line of the lease says it."""
+    if _unheard(state):
+        return ["degraded  no engine was heard yet"]
+    out = [standing_words(engine) for engine in state["engines"] if engine["state"] != "live"]
+    if len(out) > _NAMED:
+        out = [*out[:_NAMED], f"{len(out) - _NAMED} more, see narwhal why"]
+    said = [*([state["degraded"]] if state["degraded"] else []), *out]
+    return [f"degraded  {'; '.join(said)}"] if said else []
+
+
+def _unheard(state: Json) -> bool:
+    """Whether this router stands by, and has not seen yet how the engines are."""
+    lease, engines = state.get("lease") or {}, state["engines"]
+    return lease.get("standing") == "standby" and all(engine["state"] == "unadmitted" for engine in engines)
+
+
 def _went_on(counts: Json) -> list[str]:
     """What engines failed and others served; empty where nothing was."""
     said = [f"{counts['retried']} retried"] if counts["retried"] else []
     many = counts["continued"]
     said += [f"{many} stream{'s' * (many > 1)} went on elsewhere"] if many else []
-    return [f"lost      engines failed requests: {', '.join(said)}"] if said else []
+    return [f"failover  engines failed requests: {', '.join(said)}"] if said else []
 
 
 def worker_lines(state: Json) -> list[str]:

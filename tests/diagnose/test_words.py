@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from narwhal.control.guards import LONG_AGO_S
-from narwhal.diagnose import explain, learning_lines, lease_is_well, refusal, status_lines
-from narwhal.diagnose.words import guard_words, lease_lines
+from narwhal.diagnose import drain_lines, explain, learning_lines, lease_is_well, refusal, status_lines
+from narwhal.diagnose.words import degraded_lines, guard_words, lease_lines
 
 
 def decision(number: int, outcome: str, **changes: Any) -> dict[str, Any]:
@@ -116,8 +116,13 @@ def test_status_is_one_page() -> None:
         "hold": {"on": True, "reason": "noon"}, "split": {"prefill": 1, "decode": 3},
         "load": {"prefill": 0.83, "decode": None}, "queue": {"requests": 7, "oldest_s": 0.5}, "seats_waiting": 1,
         "counts": {"offered": 9, "served": 8}, "attainment_60s": None, "engines": [engine], "workers": [],
-        "went_on": {"retried": 0, "continued": 1},
+        "went_on": {"retried": 0, "continued": 1}, "degraded": "",
     }  # fmt: skip
+    assert "degraded" not in "\n".join(status_lines(state))
+    followed = {**state, "lease": {**LEASE, "standing": "standby"}, "engines": [{**engine, "state": "unadmitted"}]}
+    unheard = "\n".join(status_lines({**followed, "hold": {"on": False}}))
+    assert "split     not heard yet\n" in unheard
+    assert "degraded  no engine was heard yet\n" in unheard
     text = "\n".join(status_lines(state))
     assert "worker" not in text
     worker = {"pid": 4711, "connections": 12, "requests": 5, "streams": 4}
@@ -130,6 +135,27 @@ def test_status_is_one_page() -> None:
     assert "engines failed requests: 1 stream went on elsewhere" in text
     assert "pid 77, up" in text
     assert "local/0       prefill* live" in text
+
+
+def test_what_is_degraded_is_said_in_one_line() -> None:
+    def engine(number: int, state: str, reason: str = "", **more: Any) -> dict[str, Any]:
+        return {"id": f"local/{number}", "state": state, "reason": reason, **more}
+
+    out = [engine(number, "ejected", "no answer") for number in range(5)]
+    assert degraded_lines({"degraded": "", "engines": [engine(0, "live")]}) == []
+    assert degraded_lines({"degraded": "no prefill engine is live", "engines": out[:2]}) == [
+        "degraded  no prefill engine is live; local/0 is ejected: no answer; local/1 is ejected: no answer"
+    ]
+    [line] = degraded_lines({"degraded": "", "engines": out})
+    assert line.endswith("; local/2 is ejected: no answer; 2 more, see narwhal why")
+    drain = {"residents": 0, "unread": 0, "abandoned": 0, "deadline_s": None, "stays": True}
+    gone = engine(1, "ejected", "connection refused", drain=drain)
+    assert degraded_lines({"degraded": "", "engines": [gone]}) == [
+        "degraded  local/1 is drained, its process is stopped"
+    ]
+    assert drain_lines({"engines": [gone]}) == [
+        "local/1 is drained, its process is stopped; it stays so until narwhal readmit"
+    ]
 
 
 LED = "edge-1 (primary) leads"
