@@ -27,7 +27,7 @@ check: .venv/.dev ## Lint, types, imports, unit and property tests; under three 
 	$(BIN)/python -m narwhal.preflight.schemas --check
 	$(BIN)/python -m narwhal.deploy.schemas --check
 	$(BIN)/python -m narwhal.measure.schemas --check
-	$(BIN)/pytest -q -n 2 -m 'not e2e and not packaging and not client and not lab'
+	$(BIN)/pytest -q -n 2 -m 'not e2e and not packaging and not client and not lab and not vllm'
 
 e2e: .venv/.dev ## Real processes and sockets
 	$(BIN)/pytest -q -n 2 --dist loadfile -m '(e2e or packaging) and not vllm and not lab'  # most of them wait, few compute
