@@ -6,11 +6,14 @@ from narwhal.control import load
 from narwhal.control.demand import Demand
 from narwhal.control.placement import splits
 from narwhal.control.queue import NOTHING, Ahead
+from narwhal.control.standing import settled_s
 from narwhal.control.state import Pool, Request, Settings
 from narwhal.control.tenants import Account, Share
 
 NO_CAPACITY = frozenset(["queue", "queue_full", "decode"])
 """Codes of refusals that a fleet with more room would not have given."""
+MOST_WAIT_S = 60.0
+"""Longest wait that a refusal for want of decode room tells, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +128,19 @@ def refuse_held(pool: Pool, settings: Settings, demand: Demand, t: float, reques
 
 def too_late(pool: Pool, settings: Settings, demand: Demand, t: float, request: Request) -> Refusal:
     """The refusal of a held request whose time is over: a retry passes when a place comes for it."""
-    leaving = _leaving(pool, settings, demand, t)
     before = (pool.held.ahead(request.share).requests + 1) * demand.mean_occupancy()
-    wait_s = min(max(before / leaving, 0.1), 60.0) if leaving > 0 else 60.0
-    return Refusal("decode", "decode engines had no room in time", wait_s)
+    return Refusal("decode", "decode engines had no room in time", _room_s(pool, settings, demand, t, before))
+
+
+def _room_s(pool: Pool, settings: Settings, demand: Demand, t: float, occupancy: float) -> float:
+    """Seconds until decode engines have so much more room, as they become empty now.
+
+    Where a look at one failed, or nothing becomes empty, it may hang: it is out or back before long.
+    """
+    leaving = _leaving(pool, settings, demand, t)
+    hung = [engine for engine in pool.decode if engine.vitals.misses or leaving <= 0]
+    most_s = min(MOST_WAIT_S, max([settled_s(settings, engine) for engine in hung], default=MOST_WAIT_S))
+    return min(max(occupancy / leaving, 0.1), most_s) if leaving > 0 else most_s
 
 
 def _leaving(pool: Pool, settings: Settings, demand: Demand, t: float) -> float:
@@ -221,6 +233,5 @@ def _refuse_decode(pool: Pool, settings: Settings, demand: Demand, t: float, req
     expected = now * survival + coming
     if expected < len(engines):
         return None
-    leaving = _leaving(pool, settings, demand, t)
-    wait = min((expected - len(engines)) / leaving, 60.0) if leaving > 0 else 60.0
-    return Refusal("decode", f"decode engines will be full: {expected:.2f} of {len(engines)}", max(wait, 0.1))
+    wait_s = _room_s(pool, settings, demand, t, expected - len(engines))
+    return Refusal("decode", f"decode engines will be full: {expected:.2f} of {len(engines)}", wait_s)

@@ -21,7 +21,7 @@ from narwhal.control.events import (
 )
 from narwhal.control.generations import Generations
 from narwhal.control.links import RETRY, Links
-from narwhal.control.standing import changed, eject, last_of_role
+from narwhal.control.standing import changed, eject, last_of_role, most_misses
 from narwhal.control.state import Engine, Pool, Request, Settings
 from narwhal.control.strikes import OWN, strike
 from narwhal.control.suspicion import Case, Suspicion, Verdict, guilty
@@ -29,8 +29,6 @@ from narwhal.control.trials import Trial, Trials
 
 ENOUGH = 0.5
 """By so much less than `recovery.eject_after` strikes suffice: they decay while they gather."""
-SILENCE = 2
-"""So many times `recovery.eject_after` looks without an answer leave no doubt: even the last of a role is out."""
 
 
 class Health:
@@ -146,7 +144,7 @@ class Health:
         if engine.ejected or not engine.admitted:
             return []
         commands = self.suspicion.explained(event.t, engine.id)
-        silent = event.cause in ("timeout", "connection") and vitals.misses >= SILENCE * recovery.eject_after
+        silent = event.cause in ("timeout", "connection") and vitals.misses >= most_misses(self.settings)
         if event.hard or silent or vitals.misses >= recovery.eject_after:
             reason = f"{event.cause} refused" if event.hard else f"{event.cause}, {vitals.misses} looks in a row"
             out = eject(self.pool, self.settings, engine, event.t, reason, soft=not (event.hard or silent))

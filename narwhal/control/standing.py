@@ -5,6 +5,20 @@ from narwhal.control.state import Engine, Pool, Settings
 
 MOST_BACKOFF_S = 300.0
 """Longest wait before readmission, whatever came before; an engine that served for so long begins anew."""
+SILENCE = 2
+"""So many times `recovery.eject_after` looks without an answer leave no doubt: even the last of a role is out."""
+
+
+def most_misses(settings: Settings) -> int:
+    """Looks in a row without an answer that eject even the last engine of a role."""
+    return SILENCE * settings.recovery.eject_after
+
+
+def settled_s(settings: Settings, engine: Engine) -> float:
+    """Seconds until an engine that hangs is out at the latest, or has answered: all looks that it may still miss."""
+    recovery = settings.recovery
+    left = max(most_misses(settings) - engine.vitals.misses, 1)
+    return left * (recovery.probe_interval_s + recovery.probe_timeout_s)
 
 
 def last_of_role(pool: Pool, engine: Engine) -> bool:

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 from narwhal.control.drains import remains
 from narwhal.control.learning import PRIOR_SAMPLES
 from narwhal.control.placement import degraded
-from narwhal.control.state import Engine, Phase
+from narwhal.control.standing import most_misses
+from narwhal.control.state import Engine, Phase, Settings
 from narwhal.control.strikes import strikes
 from narwhal.control.tenants import Account
+from narwhal.control.vitals import SILENT
 
 if TYPE_CHECKING:
     from narwhal.router.shell import Shell
@@ -81,8 +83,8 @@ def _engine(shell: "Shell", engine: Engine, url: str, now: float) -> dict[str, A
         "cohort": engine.fingerprint,
         "lone": engine.id in shell.control.pool.lone,
         "learning": _learning(engine),
-        "reason": engine.vitals.reason if standing(engine) != "live" or engine.probation else "",
-        "since_s": max(now - engine.vitals.since_t, 0.0),
+        "reason": reason(shell.settings, engine),
+        "since_s": max(now - _since_t(engine), 0.0),
         "probation": engine.probation,
         "strikes": strikes(engine, now, shell.settings.recovery.strike_half_life_s),
         "drift": engine.vitals.drift,
@@ -124,4 +126,22 @@ def standing(engine: Engine) -> str:
         return "leaving"
     if engine.draining:
         return "drained" if engine.drain.done else "draining"
-    return "suspected" if engine.suspected or engine.questions else "live"
+    if engine.suspected or engine.questions:
+        return "suspected"
+    return "silent" if engine.vitals.misses else "live"
+
+
+def reason(settings: Settings, engine: Engine) -> str:
+    """Why it is not live, or on probation; empty when it is neither."""
+    word, misses = standing(engine), engine.vitals.misses
+    if word != "silent":
+        return engine.vitals.reason if word != "live" or engine.probation else ""
+    looks = "look" if misses == 1 else "looks"
+    most = most_misses(settings)
+    return f"{misses} {looks} failed; as the last {engine.role} engine it is out after {most} without an answer"
+
+
+def _since_t(engine: Engine) -> float:
+    """Since when it stands as it does; a silent one since it answered last."""
+    vitals = engine.vitals
+    return vitals.seen_t if standing(engine) == "silent" and vitals.seen_t > SILENT else vitals.since_t

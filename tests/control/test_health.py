@@ -1,5 +1,7 @@
 """Which engines may have work."""
 
+import pytest
+
 from narwhal.control.commands import EngineChanged, ProbeEngine, Refuse, StartPrefill
 from narwhal.control.events import (
     EngineDown,
@@ -55,6 +57,17 @@ def test_silence_for_long_enough_leaves_no_doubt() -> None:
     for n in range(5):
         assert driver.feed(EngineDown(0.1 * n, "e0", "timeout")) == []
     assert only(driver.feed(EngineDown(1.0, "e0", "timeout")), EngineChanged).change == "ejected"
+
+
+@pytest.mark.parametrize("misses", [0, 1, 4])
+def test_retry_after_of_a_refusal_is_no_longer_than_it_takes_until_a_hung_engine_is_out(misses: int) -> None:
+    driver = Driver("pd", serving={"admission": "predictive"})
+    driver.feed(EngineObserved(0.0, "e1", running=8, waiting=4, kv_used_tokens=0))
+    for n in range(misses):
+        driver.feed(EngineDown(0.1 * n, "e1", "timeout"))
+    refusal = only(driver.arrive(1), Refuse)
+    assert refusal.code == "decode"
+    assert 0 < refusal.retry_after_s <= (6 - misses) * (1.0 + 1.5)
 
 
 def test_overload_and_client_errors_are_no_strikes() -> None:
