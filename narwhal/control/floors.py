@@ -27,6 +27,18 @@ class Repair:
     asked: tuple[Guard, ...]
 
 
+def unseen(pool: Pool, settings: Settings, t: float) -> bool:
+    """Whether an engine joined and was not looked at yet: it may be just what a role lacks.
+
+    Nobody is waited for longer than a look takes, however long the first one is on its way.
+    """
+    most_s = settings.recovery.probe_interval_s + settings.recovery.probe_timeout_s
+    return any(
+        not (engine.generation or engine.ejected or engine.vitals.misses) and t - engine.vitals.since_t < most_s
+        for engine in pool.engines.values()
+    )
+
+
 def broken(pool: Pool, settings: Settings) -> Role | None:
     """The role that is below its floor: an empty one first, else prefill.
 

@@ -92,7 +92,7 @@ class RoleController:
     def tick(self, t: float) -> list[AnyCommand]:
         """Time passed: repair a floor if one is broken, else evaluate when the policy's step has come."""
         t = self._demand.now(t)
-        if not self._settings.controller.enabled or self._pool.frozen:
+        if not self._acts(t):
             return []
         commands: list[AnyCommand] = []
         if self._monitor.due(t):
@@ -104,11 +104,16 @@ class RoleController:
     def urgent(self, t: float) -> list[AnyCommand]:
         """A prompt will miss its target: evaluate now, out of turn and unconfirmed, at most four times a second."""
         t = self._demand.now(t)
-        if not self._settings.controller.enabled or self._pool.frozen:
+        if not self._acts(t):
             return []
         if floors.broken(self._pool, self._settings) is not None:
             return []
         return self._evaluate(t, "urgency") if self._urgent.due(t) else []
+
+    def _acts(self, t: float) -> bool:
+        """Whether it may move engines by itself now: it is on, leads, and knows of each engine whether it is there."""
+        on = self._settings.controller.enabled and not self._pool.frozen
+        return on and not floors.unseen(self._pool, self._settings, t)
 
     def _evaluate(self, t: float, trigger: str) -> list[AnyCommand]:
         prefill, decode = self._pool.split()

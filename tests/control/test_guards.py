@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from narwhal.control.commands import Decided, MoveRole
-from tests.control.driving import only
+from narwhal.control.events import EngineDown, EngineJoined, EngineUp, Tick
+from tests.control.driving import CURVES, Driver, only
 from tests.control.fleets import HandFleet, guard
 
 
@@ -95,6 +96,26 @@ def test_suspicion_alone_repairs_no_floor_and_the_other_role_cannot_spare_its_la
     fleet["e1"].suspected = False
     fleet.idle(1)
     assert len(fleet.moved) == 1
+
+
+def test_no_floor_is_repaired_before_every_engine_was_looked_at_once() -> None:
+    driver = Driver("pp", controller={"policy": "reactive"})
+    for name in ("e2", "e3"):
+        driver.feed(EngineJoined(0.0, name, "decode", CURVES, True))
+    assert not [c for c in driver.feed(Tick(0.1)) if isinstance(c, MoveRole)]
+    driver.feed(EngineUp(0.2, "e2", "life-1"))
+    driver.feed(EngineUp(0.3, "e3", "life-1"))
+    assert not [c for t in range(1, 6) for c in driver.feed(Tick(float(t))) if isinstance(c, MoveRole)]
+
+
+@pytest.mark.parametrize("looked", [True, False])
+def test_it_is_repaired_once_they_did_not_answer_or_no_look_ended_in_time(looked: bool) -> None:
+    driver = Driver("pp", controller={"policy": "reactive"})
+    driver.feed(EngineJoined(0.0, "e2", "decode", CURVES, True))
+    assert not [c for c in driver.feed(Tick(0.1)) if isinstance(c, MoveRole)]
+    if looked:
+        driver.feed(EngineDown(1.5, "e2", "timeout"))
+    assert only(driver.feed(Tick(1.6 if looked else 2.6)), MoveRole).role == "decode"
 
 
 def test_a_partner_that_is_suspected_does_not_let_an_engine_leave_its_cohort() -> None:
