@@ -153,10 +153,11 @@ def verify(directory: DirOption = None) -> Result:
     )
 
 
-@verb("status", group=group, short_help="Show each process: ready, starting, standby, outdated, dead or stopped.")
+@verb("status", group=group, short_help="Show each process: ready, starting, outdated, dead, …")
 def status(directory: DirOption = None) -> Result:
-    """Show each process of the instance: ready, starting, standby (another router leads), outdated, dead or stopped.
+    """Show each process of the instance: ready, starting, standby, not answering, outdated, dead or stopped.
 
+    Standby: another router leads. Not answering: it takes connections and says nothing, as a process under SIGSTOP.
     Outdated is what still runs from a former text of the fleet file; `narwhal dev up` replaces it.
 
     Example: narwhal dev status
@@ -178,6 +179,8 @@ def status(directory: DirOption = None) -> Result:
         return _standing(rows, "degraded", [problem], all_ready)
     if all(row["state"] in ("ready", "standby") for row in rows):
         return _standing(rows, "success", [], all_ready)
+    if silent := [str(row["pid"]) for row in rows if row["state"] == "not answering"]:
+        return _standing(rows, "degraded", [], f"kill -KILL {' '.join(silent)}, then {up_again}")
     outdated = ", ".join(row["name"] for row in rows if row["state"] == "outdated")
     changed = Problem("outdated", f"{instance.fleet} has changed since these started: {outdated}", hint=up_again)
     return _standing(rows, "degraded", [changed] if outdated else [], up_again)
@@ -185,7 +188,7 @@ def status(directory: DirOption = None) -> Result:
 
 def _standing(rows: list[dict[str, Any]], status: str, errors: list[Problem], next_step: str) -> Result:
     lines = [
-        f"{row['name']:<16}{row['state']:<10}{row['pid'] or '–':>8}  {row['url'] or '–':<28}{row['log']}"
+        f"{row['name']:<16}{row['state']:<14}{row['pid'] or '–':>8}  {row['url'] or '–':<28}{row['log']}"
         for row in rows
     ]
     return Result(

@@ -29,12 +29,21 @@ def ask(
         connection.close()
 
 
+_BY = ("standby", "deposed")
+"""Reasons of a router that does not lead."""
+
+
 def readiness(url: str, path: str) -> str:
-    """`ready` when the server answers 200 on `path` within a second, `standby` for a router that stands by, else ''."""
+    """What the server says on `path` within a second: `ready`, `standby` for a router that stands by, else ''.
+
+    `not answering`: it takes connections, and says nothing.
+    """
     try:
         status, body = ask(url, path, timeout_s=1.0)
         if status == 200:
             return "ready"
-        return "standby" if status == 503 and json.loads(body).get("reason") == "standby" else ""
+        return "standby" if status == 503 and json.loads(body).get("reason") in _BY else ""
+    except TimeoutError:
+        return "not answering"
     except (OSError, ValueError, AttributeError):
         return ""

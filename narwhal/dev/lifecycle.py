@@ -208,9 +208,9 @@ def down(instance: Instance, *, deadline_s: float = STOP_DEADLINE_S) -> list[str
 def states(instance: Instance) -> list[dict[str, Any]]:
     """What became of each process: `{name, state, pid, url, log}`, members first.
 
-    States: `ready`, `starting`, `standby` (another router leads), `dead` and `stopped`; `outdated` is what runs
-    otherwise than the fleet file says by now, or is no longer named by it (its `url` is None: the file does not tell
-    it). Raises `DevError`.
+    States: `ready`, `starting`, `standby` (another router leads), `not answering`, `dead` and `stopped`;
+    `outdated` is what runs otherwise than the fleet file says by now, or is no longer named by it (its `url` is None:
+    the file does not tell it). Raises `DevError`.
     """
     wanted = members(instance, instance.expanded())
     running = living(instance.run)

@@ -94,6 +94,13 @@ def test_what_runs_from_another_text_or_is_no_member_any_more_is_outdated(instan
     assert [(row["name"], row["state"]) for row in states(instance)] == [("local/0", "ready"), ("router", "ready")]
 
 
+def test_a_process_that_was_stopped_does_not_answer(instance: Instance, use: Use) -> None:
+    use(members(instance, SERVER, SERVER))
+    up(instance, quiet)
+    os.kill(pids(instance)["local/0"], signal.SIGSTOP)
+    assert [row["state"] for row in states(instance)] == ["not answering", "ready"]
+
+
 def test_the_records_alone_tell_what_runs(instance: Instance, use: Use) -> None:
     use(members(instance, SERVER, SERVER))
     handles = up(instance, quiet).handles
