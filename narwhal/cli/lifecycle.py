@@ -50,16 +50,17 @@ def drain(
     if cancel and (wait or stay or move or deadline is not None):
         raise CommandError(Problem("usage", "--cancel goes with no other option", hint="narwhal drain ENGINE --cancel"))
     with router_admin(router, fleet, token_file) as admin:
+        before = {engine["id"] for engine in admin.state()["engines"] if engine.get("drain")} if cancel else set()
         answer = _ordered(
             lambda: admin.drain(engines, deadline_s=deadline, stay=stay, cancel=cancel, move=move),
             same_router(router, fleet),
-            "" if move else "; --move gives a role to engines that stay",
+            can_move=not move,
         )
         names = [engine["id"] for engine in answer["engines"]]
         if cancel:
-            return Result(data=answer, text=f"not drained any more: {', '.join(names)}")
+            return Result(data=answer, text=_cancelled(names, before))
         if not wait:
-            return Result(data=answer, text=f"draining {', '.join(names)}; narwhal status says how far it is")
+            return Result(data=answer, text=_begun(answer["engines"]))
         last = _watch(admin, names, done=("drained",), lost=lambda engine: engine.get("drain") is None)
     return Result(data={**answer, "engines": last}, text=f"drained, can be stopped: {', '.join(names)}")
 
@@ -109,8 +110,32 @@ def pin(
     return Result(data=answer, text=f"{engine} is pinned to {role}" if role != "none" else f"{engine} is free to move")
 
 
-def _ordered(order: Callable[[], Json], where: str, hint: str = "") -> Json:
-    """The answer to an order; what held it is said in words. `hint`: what else may help."""
+def _cancelled(names: list[str], before: Collection[str]) -> str:
+    ended = ", ".join(name for name in names if name in before)
+    never = ", ".join(name for name in names if name not in before)
+    said = [f"not drained any more: {ended}" if ended else "", f"was not being drained: {never}" if never else ""]
+    return "\n".join(filter(None, said))
+
+
+def _begun(engines: list[Json]) -> str:
+    done = ", ".join(engine["id"] for engine in engines if engine["state"] == "drained")
+    under_way = ", ".join(engine["id"] for engine in engines if engine["state"] != "drained")
+    said = [
+        f"drained, can be stopped: {done}" if done else "",
+        f"draining {under_way}; narwhal status says how far it is" if under_way else "",
+    ]
+    return "\n".join(filter(None, said))
+
+
+def _may_stand_in(guards: list[Json]) -> bool:
+    """Whether enough engines stay for the floors that hold a drain, and one more for the role that has none asked."""
+    floors = [guard["limit"] for guard in guards if guard["name"] in ("min_prefill", "min_decode")]
+    left = next((guard["value"] for guard in guards if guard["name"] == "live"), 0)
+    return bool(floors) and left >= sum(floors) + (len(floors) == 1)
+
+
+def _ordered(order: Callable[[], Json], where: str, *, can_move: bool = False) -> Json:
+    """The answer to an order; what held it is said in words. `can_move`: engines that stay could take over a role."""
     from narwhal.diagnose import RefusedError, refusal
 
     try:
@@ -119,6 +144,7 @@ def _ordered(order: Callable[[], Json], where: str, hint: str = "") -> Json:
         decision = error.body.get("decision")
         if not decision:
             raise
+        hint = "; --move gives a role to engines that stay" if can_move and _may_stand_in(decision["guards"]) else ""
         problem = Problem("held", f"nothing was changed: {refusal(decision)}", hint=f"narwhal why{where}{hint}")
         raise CommandError(problem, status="failed", data=error.body) from None
 

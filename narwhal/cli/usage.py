@@ -31,8 +31,8 @@ class VerbCommand(TyperCommand):
                 param.metavar = _placeholder(param.type_descriptor)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The usage line, without braces around what is required."""
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        """The usage line, without braces around what is required, also where it may be given several times."""
+        return [piece.strip("{}").replace("}...", "...") for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments by their placeholder alone, then options."""

@@ -149,8 +149,16 @@ def explain(moves: Sequence[Json], decisions: Sequence[Json], now_t: float, hold
     later = [decision for decision in decisions if decision["id"] > since and decision["outcome"] == "held"]
     if not later:
         return [*lines, "", "nothing better was held back since"]
-    lines += ["", f"held back since: {len(later)} decision{'s' if len(later) > 1 else ''}, the latest:"]
-    return [*lines, *_decision("held", later[-1], now_t, hold_reason)]
+    orders = sum(_is_refused_order(decision) for decision in later)
+    many = f"{len(later)} {'order' if orders == len(later) else 'decision'}{'s' if len(later) > 1 else ''}"
+    word = "refused" if orders == len(later) else "held back or refused" if orders else "held back"
+    lines += ["", f"{word} since: {many}, the latest:"]
+    title = "an order of the operator's" if _is_refused_order(later[-1]) else "held"
+    return [*lines, *_decision(title, later[-1], now_t, hold_reason)]
+
+
+def _is_refused_order(decision: Json) -> bool:
+    return bool(decision["trigger"] == "operator" and decision["outcome"] == "held")
 
 
 def refusal(decision: Json, hold_reason: str = "") -> str:
@@ -268,13 +276,15 @@ def _of_engine(guard: Json, decision: Json, of_s: str) -> str:
 
 
 def _decision(title: str, decision: Json, now_t: float, hold_reason: str) -> list[str]:
+    order = _is_refused_order(decision)
     moves = "; ".join(f"{move['engine']} {move['source']} → {move['target']}" for move in decision["moves"])
     lines = [
         f"{title}: decision {decision['id']}, {_span(max(now_t - decision['t'], 0.0))} ago, {decision['policy']},"
         f" by {decision['trigger']}, from {decision['prefill']} prefill / {decision['decode']} decode",
-        f"  {decision['outcome']}: {moves or 'no engine'}",
-        f"  because {decision['reason'].partition(_HELD_BY)[0]}",
+        f"  {decision['outcome']}: {moves or 'no engine'}" if not order else "",
+        f"  {'refused:' if order else 'because'} {decision['reason'].partition(_HELD_BY)[0]}",
     ]
+    lines = [line for line in lines if line]
     if decision["candidates"]:
         lines.append(f"  {'split':<8}{'TTFT':>8}{'TPOT':>8}{'seats':>8}{'score':>8}   (1.00: at its target)")
     for index, row in enumerate(decision["candidates"]):

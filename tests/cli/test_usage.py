@@ -39,6 +39,8 @@ def test_arguments_stand_in_the_usage_line_and_the_list(capsys: pytest.CaptureFi
     shown = capsys.readouterr().out
     assert "narwhal validate [OPTIONS] [FILE]...\n" in shown
     assert "\n  FILE...  Fleet files" in shown
+    run_app(["drain", "--help"])
+    assert "narwhal drain [OPTIONS] ENGINE|HOST...\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,15 @@ def test_the_verbs(tmp_path: Path, engines: list[FakeEngine], capsys: pytest.Cap
         code, answer, _ = verb("drain", "local/1", "--wait", *at, capsys=capsys)
         assert (code, answer["errors"][0]["code"]) == (4, "held")
         assert answer["errors"][0]["message"].endswith("prefill would have 0 engines, its floor is 1")
+        assert "--move gives a role" in answer["errors"][0]["hint"]
+        code, answer, _ = verb("drain", "local", *at, capsys=capsys)
+        assert (code, "--move" in answer["errors"][0]["hint"]) == (4, False), "nobody stays who could take it over"
+        run_app(["why", *at])
+        assert "refused since: 2 orders, the latest:\nan order of the operator's" in capsys.readouterr().out
+        run_app(["drain", "local/0", *at])
+        assert capsys.readouterr().out == "drained, can be stopped: local/0\n"
+        run_app(["drain", "local/1", "--cancel", *at])
+        assert capsys.readouterr().out == "was not being drained: local/1\n"
         code, answer, _ = verb("status", *at, capsys=capsys)
         assert code == 3
         run_app(["status", *at])
