@@ -76,6 +76,8 @@ def router_admin(router: str | None, fleet: Path | None, token_file: Path | None
             raise CommandError(Problem("engine", str(error), hint="name one of these"), data=error.body) from None
         if error.status == HTTPStatus.NOT_FOUND:
             hint = "that is no admin listener: name the router's admin port (routers.admin.port; narwhal show FLEET)"
+        elif (error.body.get("error") or {}).get("code") == "frozen":
+            hint = f"narwhal status{same_router(router, fleet)}; --fleet FILE finds the router of this host that leads"
         elif error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             hint = (
                 "give --token-file FILE or set NARWHAL_ADMIN_TOKEN with a token whose scope allows it; on the router's "

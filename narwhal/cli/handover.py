@@ -2,7 +2,13 @@
 
 from narwhal.cli.admin import FleetOption, RouterOption, TokenFileOption, router_admin
 from narwhal.cli.app import verb
-from narwhal.cli.output import Result
+from narwhal.cli.output import CommandError, Problem, Result
+
+_HINTS = {
+    404: "name a second router in routers.standby, restart this one, and start that one",
+    409: "narwhal-serve --standby --fleet FILE starts it; narwhal status says who follows",
+}
+"""What to do about a refusal, by its HTTP status."""
 
 
 @verb("handover")
@@ -13,6 +19,15 @@ def handover(router: RouterOption = None, fleet: FleetOption = None, token_file:
 
     Example: narwhal handover --fleet fleet.yaml
     """
+    from narwhal.diagnose import RefusedError
+
     with router_admin(router, fleet, token_file) as admin:
-        answer = admin.handover()
-    return Result(data=answer, text=f"the router on {answer['leader']} leads; this one finishes what it has")
+        try:
+            answer = admin.handover()
+        except RefusedError as error:
+            if error.body.get("order") != "handover" or error.status not in _HINTS:
+                raise
+            problem = Problem("refused", str(error), hint=_HINTS[error.status])
+            raise CommandError(problem, status="failed", data=error.body) from None
+        which = (admin.state().get("lease") or {}).get("leader_is") or "router"
+    return Result(data=answer, text=f"the {which} on {answer['leader']} leads; this one finishes what it has")

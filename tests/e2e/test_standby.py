@@ -143,6 +143,9 @@ def test_where_no_role_map_can_be_read_nobody_leads_and_it_is_said(tmp_path: Pat
         kept.rename(tmp_path / "away")
         eventually(primary.ready, "the primary's readiness")
         assert complete(primary)[0] == 200
+        alone = narwhal("handover", "--router", f"unix:{primary.admin_socket}", home=tmp_path)["errors"][0]
+        assert alone["message"].startswith("no router follows this one")
+        assert "narwhal-serve --standby" in alone["hint"]
         primary.process.kill()
         primary.process.wait(30)
         kept.write_text("{broken")

@@ -56,7 +56,8 @@ def urls_are_urls(facts: Facts) -> Iterator[Hit]:
     "two listeners on one port",
     means="Two servers of one host would bind the same port, and the second would not start.",
     fix="Move one of them: `port_base`, `side_channel_port_base`, `attest_port_base`, an override, or the router's "
-    "ports.",
+    "ports: `routers.port`, `routers.admin.port`, and with a standby on the same host `routers.standby_port` and "
+    "`routers.admin.standby_port`.",
 )
 def ports_differ(facts: Facts) -> Iterator[Hit]:
     """HTTP, side-channel, sidecar, router and admin ports of a host differ."""

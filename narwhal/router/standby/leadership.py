@@ -117,12 +117,17 @@ class Leadership:
         if self._notice():
             return ""
         if self.standing.role is Leading.standby:
-            return f"this router stands by: {self.standing.trouble or 'ask the one that leads'}"
+            return f"this router stands by: {self.standing.trouble or f'ask the one that leads{self._which()}'}"
         if self.standing.role is Leading.deposed:
-            return "this router led until another took over: ask that one"
+            return f"this router led until another took over: ask that one{self._which()}"
         return (
             f"the lease is unproven{f' ({self.standing.trouble})' if self.standing.trouble else ''}: nothing is changed"
         )
+
+    def _which(self) -> str:
+        """Who leads, for an operator; empty: it is not known."""
+        host, _, which = self.standing.holder.partition("/")
+        return f", the {which.rpartition('/')[2]} on {host}" if host else ""
 
     # Life
 
