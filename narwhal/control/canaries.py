@@ -2,7 +2,7 @@
 
 A canary's answer over a handoff is compared with what its consumer computes itself. Two failures of three condemn:
 one pair alone: that pair; all of a producer's pairs: the producer; all of a consumer's: the consumer; a consumer
-whose own answer is unlike the fleet's: that engine.
+whose own answer is unlike that of others of its contract: that engine.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ class Canaries:
         self.references: dict[str, str] = {}
         """What each engine answered by its own prefill, as a digest."""
         self.odd: dict[str, int] = {}
-        """How often in a row an engine's own answer was unlike the fleet's."""
+        """How often in a row an engine's own answer was unlike its cohort's."""
 
     def armed(self, event: CanaryArmed) -> list[AnyCommand]:
         """A prompt was found, or lost: nothing that was answered to another one counts."""
@@ -116,9 +116,10 @@ class Canaries:
         return self._condemn(event.t, event.producer, event.consumer)
 
     def _odd(self, event: PairTried) -> list[AnyCommand] | None:
-        """Whether the consumer's own answer is unlike the fleet's; its handoff then says nothing about the pair."""
-        name = event.consumer
-        others = Counter(said for engine, said in self.references.items() if engine != name)
+        """Whether the consumer's own answer is unlike its cohort's; its handoff then says nothing about the pair."""
+        name, engines = event.consumer, self.pool.engines
+        peers = {other for other, engine in engines.items() if engine.fingerprint == engines[name].fingerprint} - {name}
+        others = Counter(said for engine, said in self.references.items() if engine in peers)
         self.references[name] = event.reference
         usual = others.most_common(1)
         if not usual or usual[0][1] < 2 or usual[0][0] == event.reference:

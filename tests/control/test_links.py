@@ -191,6 +191,14 @@ def test_an_engine_that_computes_otherwise_than_the_fleet_is_ejected_and_no_pair
     assert out(driver) == set()
 
 
+def test_engines_of_another_contract_may_answer_otherwise() -> None:
+    driver = armed("pppddd")
+    for name in ("e2", "e5"):
+        driver.engine(name).fingerprint = "new"
+    outcomes(driver, 120, lambda p, c: False, odd="e5")
+    assert ejected(driver) == []
+
+
 def test_kv_that_was_read_after_its_lease_is_an_alarm_by_itself() -> None:
     driver = Driver("pd")
     assert driver.feed(EngineObserved(0.1, "e0", 0, 0, 0, late_notifications=3)) == []  # what was before says nothing
