@@ -160,7 +160,7 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
 def _keep_state(part: Part, shell: Shell, members: Members, admin: Admin) -> Keeping:
     """Go on from what is kept on disk, where that is wanted, and have it kept, where the fleet file says where."""
     if part.resume and part.state_path is not None:
-        resume(shell, members, part.state_path)
+        resume(shell, members, part.state_path, leased=has_lease(part.expanded.fleet))
     keeping = Keeping(shell, part.state_path)
     admin.register(keeping)
     return keeping

@@ -100,14 +100,16 @@ def _write(path: Path, cut: Cut, now_t: float, tokens_per_byte: float, known: Ro
     saved.write(path, saved.Knowledge(narwhal.__version__, boot_id(), time.time(), now_t, tokens_per_byte, known, raw))
 
 
-def resume(shell: Shell, members: Members, path: Path) -> None:
+def resume(shell: Shell, members: Members, path: Path, *, leased: bool = False) -> None:
     """Go on from what is kept: roles, pins, holds, drains, lives and epoch, and what was learned.
 
-    Engines get work once they are seen to live still. Where nothing can be read everything begins anew.
+    Engines get work once they are seen to live still. Where nothing can be read everything begins anew, but for what
+    the role map of a lease holds, which `leased` says there is.
     """
     knowledge = saved.read(path)
     if knowledge is None:
-        log.warning("there is no state in %s to resume from: everything begins anew", path)
+        left = "roles, pins, drains and hold are those of the role map, the rest" if leased else "everything"
+        log.warning("there is no state in %s to resume from: %s begins anew", path, left)
         return
     now_t = shell.now()
     if knowledge.version == narwhal.__version__:
@@ -133,4 +135,6 @@ def resume(shell: Shell, members: Members, path: Path) -> None:
     shell.journal.begin_anew()
     members.rejoin()
     age_s = max(time.time() - knowledge.written_at_s, 0.0)
-    log.info("it goes on from the state of %.0f s ago: epoch %d, %d engines", age_s, pool.epoch, len(pool.engines))
+    log.info(
+        "it goes on from the state of %.0f s ago: %d role changes, %d engines", age_s, pool.epoch, len(pool.engines)
+    )

@@ -77,11 +77,15 @@ def read(path: Path) -> Knowledge | None:
     """The latest state that can be read; what cannot is said in the log. None: there is none."""
     for candidate in (path, previous(path)):
         try:
-            return _read(candidate)
+            knowledge = _read(candidate)
         except FileNotFoundError:
             continue
         except (OSError, UnreadableError) as error:
             log.error("the state in %s cannot be used: %s", candidate, getattr(error, "strerror", None) or error)
+        else:
+            if candidate != path:
+                log.warning("the state before it, in %s, is used", candidate)
+            return knowledge
     return None
 
 

@@ -58,7 +58,7 @@ def test_a_file_that_was_cut_off_anywhere_gives_the_one_before_it(
     saved.write(path, knowledge(epoch=1))
     saved.write(path, knowledge(epoch=2))
     whole = path.read_bytes()
-    caplog.set_level(logging.ERROR)
+    caplog.set_level(logging.WARNING)
     for size in [*range(0, len(whole), 97), len(whole) - 1]:
         path.write_bytes(whole[:size])
         caplog.clear()
@@ -66,6 +66,7 @@ def test_a_file_that_was_cut_off_anywhere_gives_the_one_before_it(
         assert found is not None
         assert found.map.epoch == 1
         assert str(path) in caplog.text
+        assert f"the state before it, in {path}.1, is used" in caplog.text
     path.write_bytes(whole)
     assert saved.read(path).map.epoch == 2  # type: ignore[union-attr]
 
