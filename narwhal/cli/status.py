@@ -11,11 +11,12 @@ def status(router: RouterOption = None, fleet: FleetOption = None, token_file: T
 
     Example: narwhal status --router http://127.0.0.1:8001
     """
-    from narwhal.diagnose import lease_is_well, status_lines
+    from narwhal.diagnose import lease_is_well, only_follows, status_lines
 
     with router_admin(router, fleet, token_file) as admin:
         state = admin.state()
-    well = all(engine["state"] == "live" for engine in state["engines"]) and lease_is_well(state)
+    live = only_follows(state) or all(engine["state"] == "live" for engine in state["engines"])
+    well = live and lease_is_well(state)
     return Result(status="success" if well else "degraded", data=state, text="\n".join(status_lines(state)))
 
 

@@ -4,7 +4,15 @@ from narwhal.diagnose.client import AddressError, AdminClient, RefusedError, Unr
 from narwhal.diagnose.drains import drain_lines, drain_words
 from narwhal.diagnose.find import NoRouterError, NoTokenError, find_router
 from narwhal.diagnose.health import links_lines, standing_lines
-from narwhal.diagnose.words import explain, learning_lines, lease_is_well, refusal, reload_lines, status_lines
+from narwhal.diagnose.words import (
+    explain,
+    learning_lines,
+    lease_is_well,
+    only_follows,
+    refusal,
+    reload_lines,
+    status_lines,
+)
 
 __all__ = [
     "AddressError",
@@ -20,6 +28,7 @@ __all__ = [
     "find_router",
     "lease_is_well",
     "links_lines",
+    "only_follows",
     "refusal",
     "reload_lines",
     "standing_lines",

@@ -42,11 +42,14 @@ _MEASURED = {
 def status_lines(state: Json) -> list[str]:
     """The `RouterState` document as a page: split, load, queue, counts, one line for each engine."""
     split, load, queue, counts = state["split"], state["load"], state["queue"], state["counts"]
-    hold, split_words = state["hold"], f"{split['prefill']} prefill, {split['decode']} decode"
+    hold, follows = state["hold"], only_follows(state)
+    split_words = f"{split['prefill']} prefill, {split['decode']} decode"
+    if follows:
+        split_words = "not heard yet" if state["lease"]["lag_s"] is None else "as the router that leads has it"
     lines = [
         f"{state['fleet']} · {state['model']} · pid {state['pid']}, up {_span(state['uptime_s'])}"
         f" · policy {state['policy']} · {state['epoch']} role changes",
-        f"split     {'not heard yet' if _unheard(state) else split_words}"
+        f"split     {split_words}"
         + (f" · moves are on hold: {hold['reason'] or 'no reason given'}" if hold["on"] else ""),
         f"load      prefill {_ratio(load['prefill'])}, decode {_ratio(load['decode'])} (1.00: at its target)",
         f"queue     {queue['requests']} waiting, the oldest for {queue['oldest_s']:.1f} s;"
@@ -60,9 +63,9 @@ def status_lines(state: Json) -> list[str]:
         f"{'engine':<14}{'role':<9}{'state':<12}{'prompts':>8}{'backlog':>9}{'streams':>9}{'KV':>9}{'full':>7}",
     ]
     for engine in state["engines"]:
-        pin = "*" if engine["pin"] else ""
+        pin, standing = "*" if engine["pin"] else "", "–" if follows else engine["state"]
         lines.append(
-            f"{engine['id']:<14}{engine['role'] + pin:<9}{engine['state']:<12}{engine['prefills']:>8}"
+            f"{engine['id']:<14}{engine['role'] + pin:<9}{standing:<12}{engine['prefills']:>8}"
             f"{engine['backlog_s']:>8.1f}s{engine['residents']:>9}{engine['kv_tokens']:>9}"
             f"{_percent(engine['occupancy']):>7}"
         )
@@ -81,18 +84,25 @@ def status_lines(state: Json) -> list[str]:
 
 
 def degraded_lines(state: Json) -> list[str]:
-    """Why the state is degraded, in one line; empty when all is well, or when the line of the lease says it."""
-    if _unheard(state):
-        return ["degraded  no engine was heard yet"]
-    out = [standing_words(engine) for engine in state["engines"] if engine["state"] != "live"]
+    """Why the state is degraded, in one line; empty when all is well."""
+    out = [] if only_follows(state) else [standing_words(e) for e in state["engines"] if e["state"] != "live"]
     if len(out) > _NAMED:
         out = [*out[:_NAMED], f"{len(out) - _NAMED} more, see narwhal why"]
-    said = [*([state["degraded"]] if state["degraded"] else []), *out]
+    said = [*filter(None, (_lease_trouble(state), state["degraded"])), *out]
     return [f"degraded  {'; '.join(said)}"] if said else []
 
 
-def _unheard(state: Json) -> bool:
-    """Whether this router stands by, and has not seen yet how the engines are."""
+def _lease_trouble(state: Json) -> str:
+    if lease_is_well(state):
+        return ""
+    lease = state["lease"]
+    if lease["standing"] == "leader":
+        return "the router cannot prove that it leads"
+    return "nobody is known to lead" if lease["trouble"] else f"no router is followed: {lease['follow_trouble']}"
+
+
+def only_follows(state: Json) -> bool:
+    """Whether this router has stood by since its start: it admits no engine then, and takes over what is told it."""
     lease, engines = state.get("lease") or {}, state["engines"]
     return lease.get("standing") == "standby" and all(engine["state"] == "unadmitted" for engine in engines)
 

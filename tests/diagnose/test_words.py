@@ -122,7 +122,9 @@ def test_status_is_one_page() -> None:
     followed = {**state, "lease": {**LEASE, "standing": "standby"}, "engines": [{**engine, "state": "unadmitted"}]}
     unheard = "\n".join(status_lines({**followed, "hold": {"on": False}}))
     assert "split     not heard yet\n" in unheard
-    assert "degraded  no engine was heard yet\n" in unheard
+    assert "degraded" not in unheard
+    followed = {**followed, "hold": {"on": False}, "lease": {**followed["lease"], "lag_s": 0.4}}
+    assert "split     as the router that leads has it\n" in "\n".join(status_lines(followed))
     text = "\n".join(status_lines(state))
     assert "worker" not in text
     worker = {"pid": 4711, "connections": 12, "requests": 5, "streams": 4}
@@ -145,6 +147,13 @@ def test_what_is_degraded_is_said_in_one_line() -> None:
     assert degraded_lines({"degraded": "", "engines": [engine(0, "live")]}) == []
     assert degraded_lines({"degraded": "no prefill engine is live", "engines": out[:2]}) == [
         "degraded  no prefill engine is live; local/0 is ejected: no answer; local/1 is ejected: no answer"
+    ]
+    lease = {**LEASE, "standing": "standby", "proven": False, "follow_trouble": "refused"}
+    assert degraded_lines({"degraded": "", "engines": [], "lease": lease}) == [
+        "degraded  no router is followed: refused"
+    ]
+    assert degraded_lines({"degraded": "", "engines": [], "lease": {**lease, "standing": "leader"}}) == [
+        "degraded  the router cannot prove that it leads"
     ]
     [line] = degraded_lines({"degraded": "", "engines": out})
     assert line.endswith("; local/2 is ejected: no answer; 2 more, see narwhal why")
