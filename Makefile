@@ -40,7 +40,7 @@ lab: .venv/.dev ## The gates on three real systemd hosts over SSH, booted here; 
 	$(BIN)/ansible-lint --offline --profile production -q playbooks
 	$(BIN)/pytest -q -m lab
 
-test: check e2e vllm lab ## Everything
+test: check e2e vllm ## Everything but the lab
 
 drills: .venv/.dev ## Every drill as the tests run it; as a user does: narwhal drill run all
 	$(BIN)/pytest -q tests/chaos

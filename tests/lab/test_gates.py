@@ -161,7 +161,8 @@ servers[1].serve_forever()
     ],
 )
 def test_a_lease_store_that_does_not_answer_as_one(fleet: Fleet, lab: Lab, runs: bool, message: str) -> None:
-    lease = {"backend": "etcd", "endpoints": [f"http://{network.address('h2')}:{port}" for port in (2379, 2380)]}
+    endpoints = [f"http://{network.address('h2')}:{port}" for port in (2379, 2380)]
+    lease = {"backend": "etcd", "endpoints": endpoints, "tls": None}
     if runs:
         lab.ssh("h2", f"cat > /root/etcd.py <<'END'\n{ETCD}\nEND")
         lab.ssh("h2", "systemd-run -q --unit=etcd python3 /root/etcd.py")
