@@ -33,7 +33,7 @@ def test_a_served_stream_has_its_times_and_the_tokens_of_its_usage() -> None:
     outcome = one(handler)
     assert (outcome.result, outcome.status, outcome.tokens, outcome.error) == ("served", 200, 9, "")
     assert outcome.ttft_s is not None
-    assert outcome.ttft_s >= 0.2  # the role chunk is no token
+    assert outcome.ttft_s >= 0.19  # the role chunk is no token; timers may come a hair early
     assert outcome.tpot_s is not None
     assert outcome.tpot_s >= 0.19 / 8  # eight gaps share the 0.2 s; timers may come a hair early
 
