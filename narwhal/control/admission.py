@@ -7,7 +7,7 @@ from narwhal.control.demand import Demand
 from narwhal.control.placement import splits
 from narwhal.control.queue import NOTHING, Ahead
 from narwhal.control.standing import settled_s
-from narwhal.control.state import Pool, Request, Settings
+from narwhal.control.state import Engine, Pool, Request, Settings
 from narwhal.control.tenants import Account, Share
 
 NO_CAPACITY = frozenset(["queue", "queue_full", "decode"])
@@ -49,11 +49,11 @@ def price_s(pool: Pool, t: float, request: Request) -> float:
 
 
 def _handoff_s(pool: Pool, request: Request) -> float:
-    """The measured handoff; 0 for a request that is the only one.
+    """The measured handoff; 0 for a request that is the only one, and where engines serve both phases.
 
     A mean above the target refuses everyone, and nobody would be left to tell that it is over: one at a time may try.
     """
-    return 0.0 if _alone(pool, request) else pool.handoff_s
+    return pool.handoff_s if pool.prefill and pool.decode and not _alone(pool, request) else 0.0
 
 
 def refuse(pool: Pool, settings: Settings, demand: Demand, t: float, request: Request) -> Refusal | None:
@@ -133,19 +133,24 @@ def too_late(pool: Pool, settings: Settings, demand: Demand, t: float, request: 
 
 
 def _room_s(pool: Pool, settings: Settings, demand: Demand, t: float, occupancy: float) -> float:
-    """Seconds until decode engines have so much more room, as they become empty now.
+    """Seconds until engines that decode have so much more room, as they become empty now.
 
     Where a look at one failed, or nothing becomes empty, it may hang: it is out or back before long.
     """
     leaving = _leaving(pool, settings, demand, t)
-    hung = [engine for engine in pool.decode if engine.vitals.misses or leaving <= 0]
+    hung = [engine for engine in _decoding(pool) if engine.vitals.misses or leaving <= 0]
     most_s = min(MOST_WAIT_S, max([settled_s(settings, engine) for engine in hung], default=MOST_WAIT_S))
     return min(max(occupancy / leaving, 0.1), most_s) if leaving > 0 else most_s
 
 
+def _decoding(pool: Pool) -> list[Engine]:
+    """The engines that streams go to: those of prefill too, where they serve both phases."""
+    return pool.decode or pool.prefill
+
+
 def _leaving(pool: Pool, settings: Settings, demand: Demand, t: float) -> float:
-    """Occupancy of decode engines that ends each second."""
-    now = sum(engine.occupancy(settings.slo.tpot_s) for engine in pool.decode)
+    """Occupancy of engines that decode that ends each second."""
+    now = sum(engine.occupancy(settings.slo.tpot_s) for engine in _decoding(pool))
     return now * (1.0 - demand.survival(t)) / 5.0
 
 
@@ -216,10 +221,10 @@ def _refuse_decode(pool: Pool, settings: Settings, demand: Demand, t: float, req
     """Refuse when no decode seat can be expected by the time prefill ends.
 
     What is resident now shrinks by the measured survival over 5 s; what is queued or in prefill comes on top with
-    the mean share of recent streams.
+    the mean share of recent streams. An engine that serves both phases counts a stream as resident from its prompt on.
     """
-    engines = pool.decode
-    if not engines or not pool.prefill:
+    engines = _decoding(pool)
+    if not engines:
         return None
     tpot_s = settings.slo.tpot_s
     now = sum([engine.occupancy(tpot_s) for engine in engines])
@@ -227,11 +232,11 @@ def _refuse_decode(pool: Pool, settings: Settings, demand: Demand, t: float, req
         return None
     horizon_s = price_s(pool, t, request)
     survival = float(demand.survival(t) ** (horizon_s / 5.0))
-    coming = (
-        _ahead(pool, request).requests + len(pool.seats) + sum(len(engine.prefills) for engine in pool.prefill)
-    ) * demand.mean_occupancy()
+    in_prefill = sum(len(engine.prefills) for engine in pool.prefill) if engines is pool.decode else 0
+    coming = (_ahead(pool, request).requests + len(pool.seats) + in_prefill) * demand.mean_occupancy()
     expected = now * survival + coming
     if expected < len(engines):
         return None
     wait_s = _room_s(pool, settings, demand, t, expected - len(engines))
-    return Refusal("decode", f"decode engines will be full: {expected:.2f} of {len(engines)}", wait_s)
+    which = "decode engines" if pool.prefill and pool.decode else "engines that serve both phases"
+    return Refusal("decode", f"{which} will be full: {expected:.2f} of {len(engines)}", wait_s)

@@ -2,12 +2,13 @@
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from narwhal.control.commands import Refuse, StartPrefill, Wait
+from narwhal.control.commands import Refuse, StartPrefill, StartWhole, Wait
 from narwhal.control.corrections import keep_slack
-from narwhal.control.events import EngineObserved, FirstToken, RequestFinished
+from narwhal.control.events import EngineDown, EngineObserved, FirstToken, RequestFinished
 from narwhal.control.state import Request
 from narwhal.control.tenants import Accounts
 from narwhal.fleet.model import PromptTarget, Slo
@@ -62,6 +63,22 @@ def test_decode_engines_that_stay_full_refuse() -> None:
     refused = only(driver.arrive(1, 100), Refuse)
     assert refused.code == "decode"
     assert refused.retry_after_s > 0
+
+
+@pytest.mark.parametrize("lost", ["e0", "e1"])
+def test_a_role_that_serves_both_phases_refuses_at_once_what_it_has_no_room_for(lost: str) -> None:
+    fleet = Driver("pd", serving=PREDICTIVE)
+    fleet.feed(EngineDown(0.0, lost, "connection", hard=True))
+    fleet.pool.handoff_s = 60.0  # from before; there is none now
+    for number in range(8):
+        only(fleet.arrive(number, 10), StartWhole)
+        fleet.feed(FirstToken(fleet.t + 0.01, number))
+    refusal = only(fleet.arrive(8, 10), Refuse)
+    assert (refusal.code, refusal.status) == ("decode", 429)
+    assert "both phases" in refusal.message
+    assert 0 < refusal.retry_after_s <= 15.0
+    fleet.feed(RequestFinished(fleet.t, 0, 5))
+    only(fleet.arrive(9, 10), StartWhole)
 
 
 def test_the_measured_handoff_is_part_of_the_price() -> None:
