@@ -35,7 +35,8 @@ PAIRED = {
 SEEN = r"""
 find / -xdev \( -path /run -o -path /tmp -o -path /var/log -o -path /var/tmp -o -path '*/.ansible' -o -path /models \
   -o -path /var/lib/systemd -o -name '.pwd.lock' -o -name 'passwd-' -o -name 'group-' -o -name 'shadow-' \
-  -o -name 'gshadow-' -o -name '.updated' \) -prune -o -printf '%p %y %m %u:%g\n'
+  -o -name 'gshadow-' -o -name '.updated' \) -prune -o -printf '%p %y %m %u:%g\n' \
+  | grep -v '^/etc/sysusers.d d'
 getent passwd; getent group; nft list ruleset; systemctl list-units --all --plain --no-legend 'narwhal-*'
 ls -d /run/narwhal* /tmp/narwhal* 2>/dev/null; true
 """
