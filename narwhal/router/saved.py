@@ -58,14 +58,27 @@ def write(path: Path, knowledge: Knowledge) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = path.with_name(f".{path.name}.new")
     write_atomically(new, document, mode=0o600)  # it is on disk before anything is moved
-    if path.exists():
-        os.replace(path, previous(path))
+    _keep(path)
     os.replace(new, path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)  # the names too are on disk now
     finally:
         os.close(folder)
+
+
+def _keep(path: Path) -> None:
+    """Give the file its second name as the one before, so that there is no moment without a file of the first."""
+    old = path.with_name(f".{path.name}.old")
+    old.unlink(missing_ok=True)
+    try:
+        os.link(path, old)
+    except FileNotFoundError:
+        return
+    except OSError:  # a file system without hard links: then there is such a moment, and the one before is read
+        os.replace(path, previous(path))
+        return
+    os.replace(old, previous(path))
 
 
 def previous(path: Path) -> Path:
