@@ -42,12 +42,14 @@ ls -d /run/narwhal* /tmp/narwhal* 2>/dev/null; true
 """
 COHORTS = """
 import http.client, json, socket
-connection = http.client.HTTPConnection("localhost")
-connection.sock = socket.socket(socket.AF_UNIX)
-connection.sock.connect("/var/lib/narwhal/admin-8001.sock")
-connection.request("GET", "/narwhal/state")
-engines = json.load(connection.getresponse())["engines"]
-print(*{engine["cohort"] for engine in engines if engine["state"] == "live"})
+for port in (8001, 8003):
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect("/var/lib/narwhal/admin-%d.sock" % port)
+    connection.request("GET", "/narwhal/state")
+    state = json.load(connection.getresponse())
+    if state["lease"]["standing"] == "leader":
+        print(*{engine["cohort"] for engine in state["engines"] if engine["state"] == "live"})
 """
 
 
@@ -103,7 +105,7 @@ def current(lab: Lab, host: str) -> str:
 
 
 def cohorts(lab: Lab) -> set[str]:
-    """The contracts of the engines that have work, as the primary tells."""
+    """The contracts of the engines that have work, as the router that leads tells."""
     return set(lab.ssh("h3", f"python3 -c '{COHORTS}'", check=False).split())
 
 
