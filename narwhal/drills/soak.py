@@ -5,6 +5,7 @@ fails by a fixed seed, and heals before the next. Afterwards each attempt of a c
 of a journal must be an attempt; what a killed router had not written yet (0.2 s) may be missing, and only that.
 """
 
+import contextlib
 import random
 import signal
 import time
@@ -16,7 +17,7 @@ from typing import Any
 
 from narwhal.dev import cleaned_up, ends_like_ctrl_c
 from narwhal.drills.clients import Answer, Clients, say_failed
-from narwhal.drills.drill import PATIENCE_S, Figures, eventually, expect
+from narwhal.drills.drill import PATIENCE_S, DrillError, Figures, eventually, expect
 from narwhal.drills.fleet import Engine, Fleet, open_fleet_of
 from narwhal.drills.plan import Plan
 from narwhal.drills.processes import Process
@@ -224,6 +225,7 @@ def _take_stock(run: _Soak) -> Figures:
     settled = [(p, was) for pid, (p, _, was) in run.lives.items() if was and p.runs and p.pid == pid]
     grown = [process.resident_bytes() - was for process, was in settled]
     expect(max(grown, default=0) < _MEMORY_BYTES, f"processes grew by {[g >> 20 for g in grown]} MB")
+    _rows_are_written(run)
     missing = _accounted(run)
     outcomes = Counter("whole" if a.whole else "left" if a.left else "not served" for a in run.clients.attempts)
     return {
@@ -253,6 +255,19 @@ def _nothing_is_left(run: _Soak) -> None:
         eventually(lambda p=process: p.descriptors() < _DESCRIPTORS, f"{process.name} without open connections")  # type: ignore[misc]
 
 
+def _rows_are_written(run: _Soak) -> None:
+    """Wait for the rows of the last attempts: a journal is written off the loop, a moment after an answer ends."""
+    with contextlib.suppress(DrillError):  # a row that never comes is told by the books
+        eventually(lambda: not _unexplained(run), "the last rows", patience_s=_UNWRITTEN_S * 10)
+
+
+def _unexplained(run: _Soak) -> list[Answer]:
+    """Attempts that have no row although their router lived."""
+    counted = {row["id"] for router in run.fleet.routers.values() for row in router.rows("request")}
+    missing = [a for a in run.clients.attempts if a.id not in counted and not _keeps_no_row(a)]
+    return [a for a in missing if not _died_with_its_router(run, a)]
+
+
 def _accounted(run: _Soak) -> int:
     """Compare attempts and rows; how many attempts have none since their router ended."""
     rows = [(router, row) for router in run.fleet.routers.values() for row in router.rows("request")]
@@ -266,7 +281,7 @@ def _accounted(run: _Soak) -> int:
     wrong = [a.says for a in attempts.values() if a.whole and outcome.get(a.id, "served") != "served"]
     expect(not wrong, f"whole answers whose row says otherwise: {wrong[:5]}")
     missing = [a for a in attempts.values() if a.id not in counted and not _keeps_no_row(a)]
-    unexplained = [f"{a.id} {a.says}" for a in missing if not _died_with_its_router(run, a)]
+    unexplained = [f"{a.id} {a.says}" for a in _unexplained(run)]
     expect(not unexplained, f"attempts without a row: {unexplained[:5]}")
     return len(missing)
 
