@@ -47,6 +47,8 @@ def drain(
 
     Examples: narwhal drain gpu-1/0 --wait; narwhal drain gpu-1 --deadline 60 --wait; narwhal drain gpu-1 --cancel
     """
+    from narwhal.diagnose import may_stop
+
     if cancel and (wait or stay or move or deadline is not None):
         raise CommandError(Problem("usage", "--cancel goes with no other option", hint="narwhal drain ENGINE --cancel"))
     with router_admin(router, fleet, token_file) as admin:
@@ -61,7 +63,7 @@ def drain(
             return Result(data=answer, text=_cancelled(names, before))
         if not wait:
             return Result(data=answer, text=_begun(answer["engines"]))
-        last = _watch(admin, names, done=("drained",), lost=lambda engine: engine.get("drain") is None)
+        last = _watch(admin, names, done=may_stop, lost=lambda engine: engine.get("drain") is None)
     return Result(data={**answer, "engines": last}, text=f"drained, can be stopped: {', '.join(names)}")
 
 
@@ -83,7 +85,7 @@ def readmit(
         answer = _ordered(lambda: admin.readmit(engines), same_router(router, fleet))
         names = [engine["id"] for engine in answer["engines"]]
         if wait:
-            answer = {**answer, "engines": _watch(admin, names, done=("live",), lost=lambda engine: False)}
+            answer = {**answer, "engines": _watch(admin, names, done=_is_live, lost=lambda engine: False)}
     waiting = [engine["id"] for engine in answer["engines"] if engine["state"] != "live"]
     text = f"live: {', '.join(names)}" if not waiting else f"to be readmitted once they are well: {', '.join(waiting)}"
     return Result(data=answer, text=text)
@@ -149,8 +151,12 @@ def _ordered(order: Callable[[], Json], where: str, *, can_move: bool = False) -
         raise CommandError(problem, status="failed", data=error.body) from None
 
 
+def _is_live(engine: Json) -> bool:
+    return bool(engine["state"] == "live")
+
+
 def _watch(
-    admin: "AdminClient", names: Collection[str], *, done: Collection[str], lost: Callable[[Json], bool]
+    admin: "AdminClient", names: Collection[str], *, done: Callable[[Json], bool], lost: Callable[[Json], bool]
 ) -> list[Json]:
     """Wait until all engines stand as they are to, and say how far they are; they are returned as they stand then."""
     from narwhal.diagnose import drain_words
@@ -164,7 +170,7 @@ def _watch(
             if said.get(engine["id"]) != words:
                 said[engine["id"]] = words
                 progress().say(words)
-        if len(engines) == len(names) and all(engine["state"] in done for engine in engines):
+        if len(engines) == len(names) and all(map(done, engines)):
             return [{key: engine[key] for key in ("id", "role", "pin", "state")} for engine in engines]
         gone = [engine["id"] for engine in engines if lost(engine)] or sorted(set(names) - {e["id"] for e in engines})
         if gone:

@@ -1,6 +1,7 @@
 """Copies of what would be written too slowly on the router's loop: another thread makes the text (`snapshot`)."""
 
 import sys
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,7 +23,7 @@ def little_endian(numbers: "array[float]") -> bytes:
     return numbers.tobytes()
 
 
-class Copy:
+class Copy(ABC):
     """A copy of what would be written too slowly on the loop: another thread makes its `row`.
 
     No dataclass, nor a tuple: msgspec would write those by itself.
@@ -30,9 +31,9 @@ class Copy:
 
     __slots__ = ()
 
+    @abstractmethod
     def row(self) -> list[Any]:
         """What is written."""
-        raise NotImplementedError
 
 
 class LinksCopy(Copy):

@@ -1,7 +1,7 @@
 """Asking a running router what it does and why, and telling it what the operator wants."""
 
 from narwhal.diagnose.client import AddressError, AdminClient, RefusedError, UnreachableError
-from narwhal.diagnose.drains import drain_lines, drain_words
+from narwhal.diagnose.drains import drain_lines, drain_words, may_stop
 from narwhal.diagnose.find import NoRouterError, NoTokenError, find_router
 from narwhal.diagnose.health import links_lines, standing_lines
 from narwhal.diagnose.words import (
@@ -28,6 +28,7 @@ __all__ = [
     "find_router",
     "lease_is_well",
     "links_lines",
+    "may_stop",
     "only_follows",
     "refusal",
     "reload_lines",

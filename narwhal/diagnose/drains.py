@@ -23,12 +23,18 @@ def drain_words(engine: Json) -> str:
     return f"{engine['id']} is {engine['state']}: " + ", ".join(filter(None, parts))
 
 
+def may_stop(engine: Json) -> bool:
+    """Whether an engine that is being drained can be stopped: it is drained, or out with nothing left on it."""
+    drain = engine.get("drain")
+    if engine["state"] == "drained" or drain is None:
+        return bool(engine["state"] == "drained")
+    out = engine["state"] in ("ejected", "unadmitted")
+    return out and not (drain["residents"] or drain["unread"] or drain["abandoned"])
+
+
 def is_stopped(engine: Json) -> bool:
     """Whether nothing is left of a drained engine, not even its process."""
-    drain = engine.get("drain")
-    if drain is None or engine["state"] != "ejected" or engine["reason"] != "connection refused":
-        return False
-    return not (drain["residents"] or drain["unread"] or drain["abandoned"])
+    return may_stop(engine) and engine["state"] == "ejected" and bool(engine["reason"] == "connection refused")
 
 
 def standing_words(engine: Json, since: str = "") -> str:

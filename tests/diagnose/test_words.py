@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from narwhal.control.guards import LONG_AGO_S
-from narwhal.diagnose import drain_lines, explain, learning_lines, lease_is_well, refusal, status_lines
+from narwhal.diagnose import drain_lines, explain, learning_lines, lease_is_well, may_stop, refusal, status_lines
 from narwhal.diagnose.words import degraded_lines, guard_words, lease_lines
 
 
@@ -223,3 +223,26 @@ def test_what_a_router_says_of_its_lease(news: dict[str, object], says: str, wel
 def test_a_router_that_is_alone_says_nothing_of_a_lease() -> None:
     assert lease_lines({"lease": None}) == []
     assert lease_is_well({"lease": None})
+
+
+@pytest.mark.parametrize(
+    ("state", "residents", "unread", "expected"),
+    [
+        ("drained", 0, 0, True),
+        ("draining", 0, 1, False),
+        ("suspected", 0, 0, False),
+        ("ejected", 1, 0, False),
+        ("ejected", 0, 1, False),
+        ("ejected", 0, 0, True),  # it hangs, say: a wait for it to be drained would never end
+        ("unadmitted", 0, 0, True),
+    ],
+)
+def test_an_engine_may_stop_when_it_is_drained_or_out_with_nothing_left(
+    state: str, residents: int, unread: int, expected: bool
+) -> None:
+    drain = {"residents": residents, "unread": unread, "abandoned": 0, "deadline_s": None}
+    assert may_stop({"id": "local/1", "state": state, "reason": "", "drain": drain}) is expected
+
+
+def test_an_engine_that_is_out_and_not_drained_may_not_stop() -> None:
+    assert not may_stop({"id": "local/1", "state": "ejected", "reason": "", "drain": None})
