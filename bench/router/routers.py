@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import shutil
 import ssl
 import subprocess
@@ -21,9 +22,15 @@ from narwhal.fleet.model import Serving
 
 OURS, CONTINUED, SECURED, DIRECT = "narwhal", "narwhal, continuation on", "narwhal, TLS", "direct"
 """Our router; the same with `serving.continuation`; with `routers.tls`; no router at all."""
-SHARED = "narwhal, 2 workers"
-"""Our router with `routers.workers: 2`."""
-_ROUTERS = {SHARED: ", workers: 2"}
+
+
+def shared(workers: int) -> str:
+    """The name of our router with so many `routers.workers`."""
+    return f"narwhal, {workers} workers"
+
+
+SHARED = shared(2)
+_WORKERS = re.compile(r"narwhal, (\d+) workers")
 
 PROFILE = {
     "apiVersion": "narwhal/v1",
@@ -130,10 +137,18 @@ def _ours(folder: Path, mock: Mock, port: int, name: str) -> list[str]:
             engines=port + 2,
             side=port + 4,
             serving=f"continuation: {{enabled: {str(name == CONTINUED).lower()}}}",
-            routers=f", tls: {_certificate(folder)}" if name == SECURED else _ROUTERS.get(name, ""),
+            routers=_routers(name, folder),
         )
     )
     return serve_argv(fleet, folder)
+
+
+def _routers(name: str, folder: Path) -> str:
+    """What the name asks of `routers`, to be added to its mapping."""
+    if name == SECURED:
+        return f", tls: {_certificate(folder)}"
+    found = _WORKERS.fullmatch(name)
+    return f", workers: {found[1]}" if found else ""
 
 
 def _certificate(folder: Path) -> str:
