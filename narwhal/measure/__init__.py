@@ -7,15 +7,23 @@ the outcomes against the targets of a fleet file.
 """
 
 from narwhal.measure.bench import Measured, Plan, Ran, run_points, search_points, summary, table
-from narwhal.measure.errors import BenchError
-from narwhal.measure.evidence import BenchEvidence, BenchSearch
+from narwhal.measure.errors import BenchError, EvidenceError
+from narwhal.measure.evidence import DOCUMENT, SEARCH, BenchEvidence, BenchRequest, BenchSample, BenchSearch, Quantiles
 from narwhal.measure.judging import Adaptation, Score, meets, recent_attainment, score, time_to_adapt, windows
-from narwhal.measure.keeping import read_evidence
+from narwhal.measure.keeping import PARTIAL, load_evidence, read_evidence
 from narwhal.measure.load import Load, Target
 from narwhal.measure.outcome import Outcome
 from narwhal.measure.schedule import Phase, Planned, poisson
 
 __all__ = [
+    "load_evidence",
+    "Quantiles",
+    "EvidenceError",
+    "BenchSample",
+    "BenchRequest",
+    "SEARCH",
+    "PARTIAL",
+    "DOCUMENT",
     "Adaptation",
     "BenchError",
     "BenchEvidence",

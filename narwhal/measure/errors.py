@@ -1,4 +1,4 @@
-"""The room's error."""
+"""The room's errors."""
 
 
 class BenchError(Exception):
@@ -12,3 +12,7 @@ class BenchError(Exception):
         """What to do."""
         self.failed = failed
         """Whether the fleet is in the way, not what was asked."""
+
+
+class EvidenceError(Exception):
+    """A folder of evidence of which not all is there as it was written; the message says what is not."""

@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
+from pydantic import ValidationError
 
 from narwhal.documents import Document, write_atomically
+from narwhal.measure.errors import EvidenceError
 from narwhal.measure.evidence import DOCUMENT, BenchEvidence, BenchFile, BenchInputs
 
 PARTIAL = ".partial"
@@ -66,14 +68,32 @@ def write_document(path: Path, document: Document) -> None:
     write_atomically(path, document.model_dump_json(by_alias=True, indent=2) + "\n")
 
 
+def load_evidence(folder: Path) -> BenchEvidence:
+    """The evidence in a folder. Raises `EvidenceError` when not all of it is there as it was written."""
+    try:
+        evidence = BenchEvidence.model_validate_json((folder / DOCUMENT).read_bytes())
+    except OSError as error:
+        raise EvidenceError(f"{DOCUMENT} cannot be read: {error.strerror or error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise EvidenceError(f"{DOCUMENT} is no BenchEvidence: {place + ': ' if place else ''}{first['msg']}") from None
+    for name, file in evidence.files.items():
+        try:
+            digest = digest_of((folder / name).read_bytes())
+        except OSError as error:
+            raise EvidenceError(f"{name} cannot be read: {error.strerror or error}") from None
+        if digest != file.sha256:
+            raise EvidenceError(f"{name} is not what was written: its SHA-256 differs from the one in {DOCUMENT}")
+    return evidence
+
+
 def read_evidence(folder: Path) -> BenchEvidence | None:
     """The evidence in a folder, when all of it is there as it was written; else None."""
     try:
-        evidence = BenchEvidence.model_validate_json((folder / DOCUMENT).read_bytes())
-        whole = all(digest_of((folder / name).read_bytes()) == file.sha256 for name, file in evidence.files.items())
-    except (OSError, ValueError):
+        return load_evidence(folder)
+    except EvidenceError:
         return None
-    return evidence if whole else None
 
 
 def still_holds(parent: Path, inputs: BenchInputs) -> tuple[Path, BenchEvidence] | None:
