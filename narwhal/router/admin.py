@@ -12,10 +12,10 @@ from narwhal.control.placement import degraded
 from narwhal.control.records import Decision
 from narwhal.fleet.model import Scope
 from narwhal.router.callers import Refusal, Rule, cross_site, lacking
+from narwhal.router.exporter import Collector
 from narwhal.router.http import Connection
 from narwhal.router.incoming import Incoming
 from narwhal.router.matrix import changes, links
-from narwhal.router.metrics import Collector
 from narwhal.router.operating import ALONE, BODIES, Operator
 from narwhal.router.reading import answer_rows
 from narwhal.router.replies import error_body

@@ -84,6 +84,8 @@ class Exchange(msgspec.Struct, eq=False):
     completion_tokens: int = 0
     prompt_tokens: int = 0
     sent_t: float = 0.0
+    begun_t: float = 0.0
+    """When its first leg was sent."""
     prefilled_t: float = 0.0
     first_t: float = 0.0
     last_t: float = 0.0
@@ -118,6 +120,7 @@ class Exchange(msgspec.Struct, eq=False):
             else:
                 body = dialect.whole(parsed.body, token_ids=keeps)
         self.sent_t = shell.now()
+        self.begun_t = self.begun_t or self.sent_t
         request = b"%s%s\r\n%scontent-length: %d\r\n\r\n%s" % (
             pool.post_head(parsed.route), self.request_id, parsed.forwarded, len(body), body,
         )  # fmt: skip

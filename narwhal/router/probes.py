@@ -78,8 +78,6 @@ class Probes:
         """Called with an engine's metrics page when another process of it is seen, before control hears of it."""
         self._told: dict[str, tuple[str, str]] = {}
         """Start of each engine's process, and the generation that its names told then."""
-        self._paced: dict[str, EngineMetrics] = {}
-        """What each engine's metrics said at the last look."""
 
     def watch(self, engine: str) -> None:
         """Look at an engine from now on."""
@@ -90,7 +88,7 @@ class Probes:
         """Look at an engine no more."""
         del self._wake[engine]
         self._told.pop(engine, None)
-        self._paced.pop(engine, None)
+        self._shell.seen.pop(engine, None)
         self._tasks.pop(engine).cancel()
 
     def now(self, engine: str) -> None:
@@ -140,7 +138,7 @@ class Probes:
 
     def _observed(self, engine: str, seen: EngineMetrics) -> EngineObserved:
         """What is said, and its pace since the last look."""
-        before, self._paced[engine] = self._paced.get(engine), seen
+        before, self._shell.seen[engine] = self._shell.seen.get(engine), seen
         intervals, seconds = 0, 0.0
         if before is not None and before.started_at == seen.started_at:
             intervals, seconds = seen.intervals - before.intervals, seen.intervals_s - before.intervals_s

@@ -84,7 +84,9 @@ def alone(part: Part) -> Assemble:
 
     def assemble(settings: Settings, journal: Journal, keys: Keys) -> tuple[Shell, Clients]:
         shell = Shell(settings, asyncio.get_running_loop(), journal, Metrics())
-        return shell, Front(shell, part.expanded.fleet, keys)
+        front = Front(shell, part.expanded.fleet, keys)
+        shell.clients = front.gateway.connections
+        return shell, front
 
     return assemble
 

@@ -38,7 +38,7 @@ Values = Mapping[str, Entry]
 RESTARTS = (Effect.ROUTER, Effect.ENGINES, Effect.BOTH)
 _FIELDS = {
     Effect.LIVE: """
-        slo.ttft_s slo.tpot_s slo.ttft_by_prompt
+        slo.ttft_s slo.tpot_s slo.ttft_by_prompt slo.attainment
         serving.admission serving.margin serving.prefill_in_flight serving.queue.max_requests serving.queue.max_wait_s
         serving.deadlines.prefill_s serving.deadlines.first_token_s serving.deadlines.gap_s serving.deadlines.request_s
         serving.max_retries serving.max_body_bytes serving.max_buffered_bytes serving.max_header_bytes

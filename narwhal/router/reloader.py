@@ -120,6 +120,7 @@ class Reloader:
         """Carry a plan out; what is in force is `self.now` already. Returns notes by path."""
         fleet, shell, members = self.now.fleet, self._shell, self._members
         shell.feed(SettingsChanged(shell.now(), Settings.of(fleet).document()))
+        shell.metrics.scale(fleet.slo)
         for name in plan.leaves:
             members.retire(name, fleet.serving.drain_s)
         members.use_profile(fleet, profile)

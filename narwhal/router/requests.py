@@ -171,7 +171,7 @@ class Requests(ABC):
         connection.serving = self.exchanges[number] = exchange
         exchange.prompt_tokens = parsed.prompt_tokens
         tokens = parsed.prompt_tokens or max(int(parsed.prompt_bytes * self.tokens_per_byte), 1)
-        self.metrics.offered += 1
+        self.metrics.arrived(tenant, declared=bool(self.settings.tenants))
         self.feed(
             e.RequestArrived(
                 now,
@@ -251,7 +251,7 @@ class Requests(ABC):
                 exchange.number, exchange.request_id.decode("latin1"), exchange.tenant, arrived_t, outcome, code,
                 parsed.route, parsed.stream, parsed.whole, exchange.prompt_tokens, tokens, exchange.prefill_engine,
                 exchange.decode_engine, exchange.attempts, prefilled_s, ttft_s, tpot_s, last_t - arrived_t, met,
-                continued, gap_s,
+                continued, gap_s, exchange.begun_t - arrived_t if exchange.begun_t else None,
             )
         )  # fmt: skip
 
@@ -344,7 +344,8 @@ class Requests(ABC):
                     exchange.keep_no_more()
                 numbers.append(number)
                 tokens.append(new)
-                self._stalled.pop(number, None)
+                if (stall := self._stalled.pop(number, None)) is not None:
+                    self.metrics.stall.observe(now - stall[1])
             elif exchange.connection is None or exchange.connection.slow:
                 self._stalled.pop(number, None)  # nothing is read while the client does not
             elif gap_s > 0:

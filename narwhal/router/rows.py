@@ -36,6 +36,8 @@ class RequestRow(msgspec.Struct, frozen=True, tag="request", omit_defaults=False
     """How often its stream went on on another engine."""
     gap_s: float | None = None
     """Longest time from the loss of an engine to the next token; null: none was lost, or no token came."""
+    queued_s: float | None = None
+    """Arrival to the sending of its first leg; null: none was sent."""
 
 
 class ChangeRow(msgspec.Struct, frozen=True, tag="engine"):

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import narwhal
 from narwhal.control import Control, Settings
@@ -13,8 +13,10 @@ from narwhal.control.admission import Refusal
 from narwhal.control.placement import degraded, splits
 from narwhal.control.records import Decision
 from narwhal.control.snapshot import Cut, Snapshot
+from narwhal.engine.dialect import EngineMetrics
+from narwhal.router.http import Connection
 from narwhal.router.journal import Journal, StateLine
-from narwhal.router.metrics import Metrics
+from narwhal.router.metrics import Metrics, judged
 from narwhal.router.requests import Requests
 from narwhal.router.rows import ChangeRow, DecisionRow, PairRow, RequestRow
 
@@ -33,6 +35,7 @@ class Shell(Requests):
     def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop, journal: Journal, metrics: Metrics) -> None:
         self.control = Control(settings)
         super().__init__(self.control.settings, loop, metrics)
+        metrics.scale(self.settings.slo)
         self.journal = journal
         journal.snapshot = self._snapshot
         self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
@@ -46,6 +49,10 @@ class Shell(Requests):
         self.find_out: Callable[[c.TryPair | c.CheckEngine], None] = lambda command: None
         self.left: Callable[[str], None] = lambda engine: None
         """Told of an engine that control let go."""
+        self.seen: dict[str, EngineMetrics] = {}
+        """What each engine's metrics said at the last look."""
+        self.clients: Collection[Connection] = ()
+        """Connections of clients, where this process has them."""
         self._events: deque[e.AnyEvent] = deque()
         self._feeding = False
         self._do[c.MoveRole] = lambda k: self.move(k)
@@ -103,14 +110,9 @@ class Shell(Requests):
 
     def record(self, row: RequestRow) -> None:
         """Count and keep a request that is over."""
-        if row.outcome != "cancelled" and row.code != "client":  # what the client asked for, or did, misses no target
+        if judged(row):
             self.recent.append((row.arrived_t + row.total_s, row.slo_met))
-        self.metrics.ended(row.outcome, row.code, row.ttft_s, row.tpot_s, row.completion_tokens)
-        if row.retries or row.continued:
-            self.metrics.setbacks(row.retries, row.continued, row.gap_s)
-        if self.settings.tenants:
-            key = (row.tenant, row.outcome)
-            self.metrics.tenants[key] = self.metrics.tenants.get(key, 0) + 1
+        self.metrics.ended(row, declared=bool(self.settings.tenants))
         self.journal.row(row)
 
     # What control knows
@@ -139,6 +141,16 @@ class Shell(Requests):
         """Other processes that own requests: pid, connections, requests, streams of each."""
         return []
 
+    @property
+    def worker_pids(self) -> dict[int, int]:
+        """Their process ids, by number of the worker."""
+        return {}
+
+    @property
+    def connections(self) -> int:
+        """Connections of clients that are open."""
+        return len(self.clients)
+
     def load(self) -> dict[str, float | None]:
         """Projected SLO ratio of each role at the last evaluation (1: at target); None before the first."""
         last = self.control.roles.last
@@ -157,7 +169,8 @@ class Shell(Requests):
 
     def moved(self, command: c.MoveRole) -> None:
         """Count and keep a move that is done."""
-        self.metrics.moves[command.role] += 1
+        made = (decision for decision in reversed(self.decisions) if decision.id == command.decision)
+        self.metrics.moved(command.role, next(made, None))
         self.journal.row(
             ChangeRow(self.now(), command.engine, "moved", f"to {command.role}", command.epoch, command.decision)
         )
@@ -173,6 +186,7 @@ class Shell(Requests):
         level = logging.WARNING if command.change in GRAVE else logging.INFO
         log.log(level, "%s %s: %s", command.engine, command.change, command.reason)
         if command.change == "left":
+            self.metrics.forget(command.engine)
             self.left(command.engine)
 
     def _pair_changed(self, command: c.PairChanged) -> None:
@@ -183,5 +197,5 @@ class Shell(Requests):
 
     def _decided(self, command: c.Decided) -> None:
         self.decisions.append(command.decision)
-        self.metrics.decisions[command.decision.outcome] = self.metrics.decisions.get(command.decision.outcome, 0) + 1
+        self.metrics.decided(command.decision)
         self.journal.row(DecisionRow(command.decision))

@@ -94,6 +94,7 @@ class Tries:
             shell.loop.call_exception_handler({"message": f"trying {command.producer}", "exception": error})
             tried = _failed(command, EngineError("a bug"), "untold")
         shell.metrics.tried(command.purpose, tried.outcome)
+        shell.metrics.carried(command.producer, command.consumer, tried.transport)
         log.debug("%s in %.3f s", tried, shell.now() - started_t)
         shell.feed(msgspec.structs.replace(tried, t=shell.now()))
 

@@ -86,7 +86,7 @@ def test_a_control_whose_settings_changed_is_one_that_was_made_with_them(
     made.handle(SettingsChanged(0.0, wanted.document()))
     found = figures(changed, "", set(), {})
     assert found == figures(made, "", set(), {})
-    assert found[".settings.slo"] == {"ttft_s": 1.0, "tpot_s": 0.02, "ttft_by_prompt": []}
+    assert found[".settings.slo"] == {"ttft_s": 1.0, "tpot_s": 0.02, "ttft_by_prompt": [], "attainment": 0.95}
     assert any(value == 7.0 for path, value in found.items() if path.endswith("._interval_s"))
 
 

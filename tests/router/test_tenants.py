@@ -155,7 +155,7 @@ def test_a_router_tells_tenants_apart(tmp_path: Path, pair: tuple[FakeEngine, Fa
         assert (lab["name"], lab["open"]) == ("lab", 0)
         assert lab["tokens"] > 0
         metrics = router.send("GET", "/metrics", admin=True)[2].decode()
-        assert 'narwhal_tenant_requests_ended_total{outcome="served",tenant="lab"} 1.0' in metrics
+        assert 'narwhal_tenant_requests_ended_total{code="",outcome="served",tenant="lab"} 1.0' in metrics
         assert 'narwhal_denied_total{code="invalid_api_key"} 1.0' in metrics
         after = new_key()
         written(tmp_path / "b", off + "x")

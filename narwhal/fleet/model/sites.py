@@ -51,6 +51,8 @@ class Slo(Model):
     """Target for the mean gap between tokens after the first, in seconds."""
     ttft_by_prompt: list[PromptTarget] = Field(default_factory=list)
     """TTFT targets by prompt length, rising; the first that covers a prompt wins, `ttft_s` is for the rest."""
+    attainment: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    """Share of requests that should be within both targets: what alerts judge by; nothing is decided with it."""
 
     def ttft_for(self, prompt_tokens: int) -> float:
         """The TTFT target in seconds for a prompt of `prompt_tokens` tokens."""

@@ -203,6 +203,7 @@ class Hub(Shell):
             slo_met=False,
             continued=known.resumed if known else 0,
             gap_s=None,
+            queued_s=None,
         )
 
     # What they say
@@ -223,7 +224,7 @@ class Hub(Shell):
         event = message.event
         worker.open[event.request] = _Open(message)
         self._next[worker.slot] = event.request + len(self.slots)
-        self.metrics.offered += 1
+        self.metrics.arrived(event.tenant, declared=bool(self.settings.tenants))
         if not self.settings.tenants or self.control.pool.accounts[event.tenant].max_concurrency is None:
             self.feed(event)
             return
@@ -300,6 +301,7 @@ class Hub(Shell):
             for code, number in more.items():
                 counts[code] = counts.get(code, 0) + number
         metrics.lag.add(report.lag, report.lag_s)
+        metrics.stall.add(report.stalls, report.stalls_s)
 
     # What they are told
 
@@ -356,6 +358,16 @@ class Hub(Shell):
     def workers(self) -> list[dict[str, int]]:
         """The workers, for the router's state."""
         return [worker.document() for worker in self.present]
+
+    @property
+    def worker_pids(self) -> dict[int, int]:
+        """The workers' processes, by slot."""
+        return {worker.slot: worker.pid for worker in self.present}
+
+    @property
+    def connections(self) -> int:
+        """Connections of clients that are open, up to a second ago."""
+        return sum(worker.connections for worker in self.present)
 
     @property
     def open_requests(self) -> int:

@@ -22,7 +22,7 @@ from narwhal.router.errors import ServeError
 from narwhal.router.exchange import Exchange
 from narwhal.router.front import Front
 from narwhal.router.journal import RotatingFile
-from narwhal.router.metrics import LAG_BOUNDS, Histogram, Metrics
+from narwhal.router.metrics import LAG_BOUNDS, STALL_BOUNDS, Histogram, Metrics
 from narwhal.router.process import CERTIFICATES_S, HOUSEKEEPING_S, Part, calm_collector
 from narwhal.router.reach import Reach, engine_reach
 from narwhal.router.requests import Requests, Told
@@ -155,9 +155,12 @@ class Relay(Requests):
             handshakes, open_handshakes = dict(front.server.handshakes), front.server.open_handshakes
             front.server.handshakes = dict.fromkeys(handshakes, 0)
         connections = len(front.gateway.connections)
-        counts = metrics.denied, metrics.refused_unread, handshakes, metrics.lag.counts, metrics.lag.total
-        self.link.put((self.link.seen, wire.Report(connections, open_handshakes, *counts)))
-        metrics.denied, metrics.refused_unread, metrics.lag = {}, {}, Histogram(LAG_BOUNDS)
+        counts = metrics.denied, metrics.refused_unread, handshakes
+        lag, stall = metrics.lag, metrics.stall
+        report = wire.Report(connections, open_handshakes, *counts, lag.counts, lag.total, stall.counts, stall.total)
+        self.link.put((self.link.seen, report))
+        metrics.denied, metrics.refused_unread = {}, {}
+        metrics.lag, metrics.stall = Histogram(LAG_BOUNDS), Histogram(STALL_BOUNDS)
 
     # What control says
 

@@ -68,6 +68,10 @@ class Report(Message, frozen=True, tag=True):
     """Counts of the histogram of the loop's lag."""
     lag_s: float
     """Sum of the lag, in seconds."""
+    stalls: list[int]
+    """Counts of the histogram of streams' stalls."""
+    stalls_s: float
+    """Sum of them, in seconds."""
 
 
 FromRelay = (

@@ -139,6 +139,18 @@ def test_requests_on_all_workers_are_served_and_counted_once(tmp_path: Path, eng
         page = router.send("GET", "/metrics", admin=True)[2].decode()
         assert "narwhal_workers 2.0" in page
         assert 'narwhal_requests_ended_total{code="",outcome="served"} 60.0' in page
+        for name in (
+            "requests_offered_total",
+            "requests_judged_total",
+            "ttft_seconds_count",
+            "queue_wait_seconds_count",
+        ):
+            assert f"narwhal_{name} 60.0" in page, name
+        for worker in range(WORKERS):
+            assert f'narwhal_worker_cpu_seconds_total{{worker="{worker}"}}' in page
+            memory = re.search(rf'^narwhal_worker_memory_bytes{{worker="{worker}"}} (.*)$', page, re.MULTILINE)
+            assert memory is not None
+            assert float(memory[1]) > 1e6
 
 
 def test_a_tenant_s_limit_holds_over_all_workers(tmp_path: Path, engines: list[FakeEngine]) -> None:
