@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _problems() -> "Iterator[None]":
-    """Errors of the room as problems of the command line."""
+def room_problems(help_command: str) -> "Iterator[None]":
+    """Errors of the simulation's room as problems of the command line."""
+    from narwhal.advise import AdviseError
     from narwhal.fleet import FleetError, ProfileError, SourceError
     from narwhal.simulate import PlotError, PolicyError, ReplayError, TraceError, TrafficError, TuneError
 
@@ -28,9 +29,18 @@ def _problems() -> "Iterator[None]":
         raise CommandError(*found) from error
     except SourceError as error:
         raise CommandError(source_problem(error)) from error
-    except (ProfileError, PolicyError, TraceError, TrafficError, PlotError, ReplayError, TuneError) as error:
+    except (
+        ProfileError,
+        PolicyError,
+        TraceError,
+        TrafficError,
+        PlotError,
+        ReplayError,
+        TuneError,
+        AdviseError,
+    ) as error:
         code = type(error).__name__.removesuffix("Error").lower()
-        raise CommandError(Problem(code, str(error), hint="narwhal simulate --help")) from error
+        raise CommandError(Problem(code, str(error), hint=help_command)) from error
 
 
 @verb("simulate")
@@ -85,7 +95,7 @@ def simulate(
             admission=admission,
             prior=prior,
         )
-    with _problems():
+    with room_problems("narwhal simulate --help"):
         if plot is not None:
             room.check_plot(plot)
         if replay is not None and policy is None:
@@ -94,9 +104,9 @@ def simulate(
             fleet, trace, mix, bodies, seconds, compress, curves, engines, split, admission and admission.value, prior
         )
         if tune:
-            return _tuned(ask, tune, tune_on or [], report_on or [], _seeds(seeds), policy, rate, budget, goodput)
+            return _tuned(ask, tune, tune_on or [], report_on or [], seed_numbers(seeds), policy, rate, budget, goodput)
         prepared = _recorded(replay) if replay is not None else room.prepare(ask)
-        return _compared(prepared, policy or "reactive,static", _seeds(seeds), rate, goodput, plot)
+        return _compared(prepared, policy or "reactive,static", seed_numbers(seeds), rate, goodput, plot)
 
 
 def _together(**given: Any) -> None:
@@ -188,7 +198,8 @@ def _replayed(path: Path) -> Result:
     return Result("success" if not report.different else "findings", data=report.data(), text=report.text())
 
 
-def _seeds(text: str) -> list[int]:
+def seed_numbers(text: str) -> list[int]:
+    """The numbers of `--seeds`. Raises `CommandError`."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError as error:

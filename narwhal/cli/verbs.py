@@ -1,6 +1,7 @@
 """All verbs, by importing the modules that declare them."""
 
 from narwhal.cli import (
+    advise,
     bench,
     check,
     days,
@@ -35,6 +36,7 @@ from narwhal.cli import (
 from narwhal.cli.app import run_app
 
 __all__ = [
+    "advise",
     "bench",
     "check",
     "days",

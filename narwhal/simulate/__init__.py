@@ -12,12 +12,13 @@ from narwhal.simulate.faults import Fault
 from narwhal.simulate.fluid import work_of
 from narwhal.simulate.parameters import TuneError
 from narwhal.simulate.plot import PlotError, check_plot, draw
-from narwhal.simulate.policies import Policy, PolicyError, parse_policy
+from narwhal.simulate.policies import Policy, PolicyError, parse_policy, with_split
 from narwhal.simulate.prepare import Ask, Prepared, prepare
 from narwhal.simulate.recording import ReplayError
 from narwhal.simulate.replay import recorded_scenario, replay, settings_document
-from narwhal.simulate.scenario import Outcome, Scenario, goodput, run
-from narwhal.simulate.setup import fleet_engines, mix_traffic, plain_engines, plain_settings
+from narwhal.simulate.scenario import Outcome, Scenario, goodput, passes, run
+from narwhal.simulate.score import TARGET, UNSCORED_S, WINDOW_S
+from narwhal.simulate.setup import CurvesSource, fleet_engines, known_curves, mix_traffic, plain_engines, plain_settings
 from narwhal.simulate.simulation import Simulation
 from narwhal.simulate.traces import TraceError, at_rate, compressed, first_seconds, read_trace
 from narwhal.simulate.tune import Tuned
@@ -26,7 +27,11 @@ from narwhal.simulate.tuning import TuneAsk, answer
 from narwhal.simulate.workload import Workload
 
 __all__ = [
+    "TARGET",
+    "UNSCORED_S",
+    "WINDOW_S",
     "Ask",
+    "CurvesSource",
     "EngineSetup",
     "Fault",
     "Figures",
@@ -53,8 +58,10 @@ __all__ = [
     "first_seconds",
     "fleet_engines",
     "goodput",
+    "known_curves",
     "mix_traffic",
     "parse_policy",
+    "passes",
     "plain_engines",
     "plain_settings",
     "prepare",
@@ -66,5 +73,6 @@ __all__ = [
     "table",
     "tuned_data",
     "tuned_text",
+    "with_split",
     "work_of",
 ]

@@ -1,12 +1,12 @@
 """One simulated engine: chunked prefill, continuous batching, KV room, and waiting for it.
 
 An iteration takes `a + max(b·tokens, d0 - a when streams decode) + c·attention + d1·streams + d2·kv` seconds
-(at least `t_min` when it prefills); one without prompts takes `d0 + d1·streams + d2·kv`. Prompts are served
-first in, first out, with `chunk` less the streams as the token budget of an iteration. A request is taken in
-when there is a sequence and KV for what it has so far; when the batch outgrows the KV, the youngest stream is
-preempted and computed again, as vLLM does. A producer holds the KV of a prompt until it was fetched. A batch
-that only decodes is advanced over many iterations at once: the times of its iterations are a closed form of the
-batch at its start (`Leap`), so leaping changes no result.
+(at least `t_min` when it prefills; on an `additive` engine the sum stands in place of `max`); one without prompts
+takes `d0 + d1·streams + d2·kv`. Prompts are served first in, first out, with `chunk` less the streams as the token
+budget of an iteration. A request is taken in when there is a sequence and KV for what it has so far; when the batch
+outgrows the KV, the youngest stream is preempted and computed again, as vLLM does. A producer holds the KV of a prompt
+until it was fetched. A batch that only decodes is advanced over many iterations at once: the times of its iterations
+are a closed form of the batch at its start (`Leap`), so leaping changes no result.
 """
 
 from collections import deque
@@ -89,14 +89,16 @@ class Engine:
     """
 
     __slots__ = (
-        "alive", "curves", "ends", "held_tokens", "id", "iterations", "joined", "kv_tokens", "leap", "preemptions",
-        "prefills", "ready", "seqs", "slow", "streams", "taken", "turn_t", "version", "waiting",
+        "additive", "alive", "curves", "ends", "held_tokens", "id", "iterations", "joined", "kv_tokens", "leap",
+        "preemptions", "prefills", "ready", "seqs", "slow", "streams", "taken", "turn_t", "version", "waiting",
         "waiting_prefills", "work",
     )  # fmt: skip
 
-    def __init__(self, id: str, curves: Curves) -> None:
+    def __init__(self, id: str, curves: Curves, *, additive: bool = False) -> None:
         self.id = id
         self.curves = curves
+        self.additive = additive
+        """Whether prompts and streams of one iteration share no work."""
         self.alive = True
         self.slow = 1.0
         """Factor on the time of an iteration: co-runners on the same card."""
@@ -321,7 +323,8 @@ class Engine:
             self.work.append((request, take))
         compute_s = curves.b_s * tokens
         if n:
-            compute_s = max(compute_s, curves.d0_s - curves.a_s)
+            weights_s = curves.d0_s - curves.a_s
+            compute_s = compute_s + max(weights_s, 0.0) if self.additive else max(compute_s, weights_s)
         # the constant part is the server's own time, which company on the card does not lengthen (H200, 2026-11-30)
         compute_s += curves.c_s * attention + curves.d1_s * n + curves.d2_s * self.kv_tokens
         self.turn_t = t + max(curves.a_s + compute_s * self.slow, curves.t_min_s)

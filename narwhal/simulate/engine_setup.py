@@ -20,3 +20,5 @@ class EngineSetup:
     """Whether control may trust its curves."""
     prior: Curves | None = None
     """What control is told instead of its curves: it has no profile."""
+    additive: bool = False
+    """Whether prompts and streams of one step share no work: the step takes the sum of both, not the longer."""

@@ -30,8 +30,18 @@ class Score:
     tpot_s: tuple[float, float, float] | None
     adapt_s: tuple[float, ...]
     """For each turn: seconds until two windows in a row reached the target; at most the phase."""
-    windows: tuple[float | None, ...]
-    """Attainment of each window of the run; None where nothing arrived."""
+    counts: tuple[tuple[int, int], ...]
+    """Requests offered in each window of the run, and those of them that met their targets."""
+
+    @property
+    def windows(self) -> tuple[float | None, ...]:
+        """Attainment of each window of the run; None where nothing arrived."""
+        return shares(self.counts)
+
+
+def shares(counts: Sequence[tuple[int, int]]) -> tuple[float | None, ...]:
+    """Attainment by (offered, met); None where nothing was offered."""
+    return tuple(good / offered if offered else None for offered, good in counts)
 
 
 def met(request: Request, prompt_tokens: int, slo: Slo) -> bool:
@@ -47,7 +57,7 @@ def score(requests: Sequence[Request], workload: Workload, slo: Slo) -> Score:
     scored = [index for index, request in enumerate(requests) if request.arrived_t >= UNSCORED_S]
     served = [requests[index] for index in scored if requests[index].outcome == "served"]
     refused = sum(requests[index].outcome == "refused" for index in scored)
-    windows = _windows(requests, hits, workload.seconds)
+    counts = _counts(requests, hits, workload.seconds)
     return Score(
         offered=len(scored),
         attainment=sum(hits[index] for index in scored) / len(scored) if scored else None,
@@ -55,8 +65,8 @@ def score(requests: Sequence[Request], workload: Workload, slo: Slo) -> Score:
         failed=len(scored) - len(served) - refused,
         ttft_s=percentiles([request.ttft_s for request in served]),
         tpot_s=percentiles([request.tpot_s for request in served if request.total_tokens > 1]),
-        adapt_s=_adapt_s(windows, workload),
-        windows=windows,
+        adapt_s=_adapt_s(shares(counts), workload),
+        counts=counts,
     )
 
 
@@ -69,14 +79,14 @@ def percentiles(values: list[float]) -> tuple[float, float, float] | None:
     return values[round(0.5 * last)], values[round(0.9 * last)], values[round(0.99 * last)]
 
 
-def _windows(requests: Sequence[Request], hits: list[bool], seconds: float) -> tuple[float | None, ...]:
+def _counts(requests: Sequence[Request], hits: list[bool], seconds: float) -> tuple[tuple[int, int], ...]:
     count = int(seconds // WINDOW_S) + 1
     offered, good = [0] * count, [0] * count
     for request, hit in zip(requests, hits, strict=True):
         place = min(int(request.arrived_t // WINDOW_S), count - 1)
         offered[place] += 1
         good[place] += hit
-    return tuple(g / n if n else None for g, n in zip(good, offered, strict=True))
+    return tuple(zip(offered, good, strict=True))
 
 
 def _adapt_s(windows: Sequence[float | None], workload: Workload) -> tuple[float, ...]:

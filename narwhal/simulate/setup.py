@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -24,20 +25,24 @@ STUDY_SLO = Slo(ttft_s=5.0, tpot_s=0.05, ttft_by_prompt=[PromptTarget(up_to_toke
 """Targets of the control study, for runs without a fleet file."""
 
 
-def fleet_curves(expanded: Expanded, engine_id: str) -> Curves:
-    """Curves of a fleet's engine. Raises `ProfileError`.
+CurvesSource = Literal["measured", "simulated", "prior"]
+"""Where an engine's curves are from: its own sweep, the profile that its simulated runtime plays, or an assumption."""
 
-    Those of its newest measured profile in `profiles.path`, else the simulated runtime's, else the prior.
+
+def known_curves(expanded: Expanded, engine_id: str) -> tuple[Curves, CurvesSource]:
+    """Curves of a fleet's engine, and where they are from. Raises `ProfileError`.
+
+    Those of its newest measured profile (in `profiles.path`, else beside the fleet file), else the simulated
+    runtime's, else the prior.
     """
     fleet = expanded.fleet
-    if fleet.profiles.path is not None:
-        measured = engine_profile(expanded.profiles, engine_id)
-        if measured is not None:
-            return Curves.from_profile(measured)
+    measured = engine_profile(expanded.profiles, engine_id)
+    if measured is not None:
+        return Curves.from_profile(measured), "measured"
     runtime = fleet.engines.runtime
     if not isinstance(runtime, SimulatedRuntime):
-        return Curves.from_profile(load_profile(fleet.profiles.prior))
-    return _faster(load_profile(runtime.profile), runtime.speed)
+        return Curves.from_profile(load_profile(fleet.profiles.prior)), "prior"
+    return _faster(load_profile(runtime.profile), runtime.speed), "simulated"
 
 
 def _faster(profile: Profile, speed: float) -> Curves:
@@ -51,7 +56,9 @@ def _faster(profile: Profile, speed: float) -> Curves:
 def fleet_engines(expanded: Expanded, curves: Curves | None = None) -> list[EngineSetup]:
     """The engines of a fleet file, with its curves or others."""
     return [
-        EngineSetup(spec.id, spec.role, curves or fleet_curves(expanded, spec.id), spec.pin, spec.shared_device or "")
+        EngineSetup(
+            spec.id, spec.role, curves or known_curves(expanded, spec.id)[0], spec.pin, spec.shared_device or ""
+        )
         for spec in expanded.engines
     ]
 

@@ -53,7 +53,7 @@ class Simulation:
         self.tick_s = tick_s
         self.listener = listener
         self.t = 0.0
-        self.engines = {setup.id: Engine(setup.id, setup.curves) for setup in engines}
+        self.engines = {setup.id: Engine(setup.id, setup.curves, additive=setup.additive) for setup in engines}
         self.cards: dict[str, list[str]] = {}
         self.card_of = {setup.id: setup.device for setup in engines if setup.device}
         self.requests: list[Request] = []

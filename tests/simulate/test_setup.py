@@ -8,7 +8,7 @@ from narwhal.control import Curves
 from narwhal.fleet import load_profile, open_fleet
 from narwhal.fleet.profile import FitQuality, Measured
 from narwhal.profiling import save_profile
-from narwhal.simulate.setup import fleet_curves
+from narwhal.simulate.setup import known_curves
 from tests.fleet.fleets import BASE
 
 
@@ -33,7 +33,7 @@ def test_measured_profiles_are_looked_for_from_the_fleet_file_s_folder(
         monkeypatch.chdir(folder)
         expanded = open_fleet(name)
         assert expanded.profiles.resolve() == tmp_path / "site" / "measured"
-        assert fleet_curves(expanded, "gpu-1/0") == Curves.from_profile(profile)
-        assert fleet_curves(expanded, "gpu-1/1") == Curves.from_profile(load_profile("8b-h100"))
+        assert known_curves(expanded, "gpu-1/0") == (Curves.from_profile(profile), "measured")
+        assert known_curves(expanded, "gpu-1/1") == (Curves.from_profile(load_profile("8b-h100")), "prior")
     (tmp_path / "site" / "fleet.yaml").write_text(BASE)
     assert open_fleet("fleet.yaml").profiles == Path("profiles")
