@@ -19,6 +19,7 @@ from narwhal.router.matrix import changes, links
 from narwhal.router.operating import ALONE, BODIES, Operator
 from narwhal.router.reading import answer_rows
 from narwhal.router.replies import error_body
+from narwhal.router.targets import Target
 from narwhal.router.tokens import Caller
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Admin:
         """What `/narwhal/follow` does."""
         self.lease: Callable[[], dict[str, Any] | None] = lambda: None
         """What the router's state says of its lease; None: it needs none."""
+        self.targets: Callable[[], list[Target]] = list
+        """What Prometheus is to scrape."""
         self.refused = 0
         """Requests of callers that may not ask what they asked."""
         self._state = state
@@ -90,6 +93,7 @@ class Admin:
             "/narwhal/follow": lambda k, r: self.follow(k, r),
             "/narwhal/changes": lambda k, r: k.respond(200, msgspec.json.encode(changes(shell))),
             "/narwhal/links": lambda k, r: k.respond(200, msgspec.json.encode(links(shell))),
+            "/narwhal/targets": lambda k, r: k.respond(200, msgspec.json.encode(self.targets())),
             "/narwhal/journal": lambda k, r: answer_rows(k, r, shell.journal.rows, shell.now),
         }
 

@@ -33,6 +33,7 @@ from narwhal.router.speeds import Speeds
 from narwhal.router.standby import STANDBY, LeaseCollector, has_lease
 from narwhal.router.standby.turns import Turns
 from narwhal.router.state import router_state
+from narwhal.router.targets import targets
 from narwhal.router.tenants import Keys, read_keys
 from narwhal.router.tries import Tries
 
@@ -112,6 +113,7 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     _use_measured_profiles(expanded, members, probes)
     state = lambda: router_state(shell, fleet.metadata.name, fleet.model.name, members.urls, started_t)  # noqa: E731
     admin = Admin(shell, state)
+    admin.targets = lambda: targets(expanded, members.specs.values())
     opened = [] if expanded.share_port else [await clients.open(expanded)]
     listeners = await open_listeners(expanded, part.state_dir, opened, admin)
     reloader = Reloader(part.file, expanded, shell, members, probes, clients, listeners)

@@ -105,6 +105,8 @@ _FIELDS = {
     Effect.UNREAD: """
         apiVersion kind metadata.revision metadata.python metadata.labels{} model.digest
         hosts[].ssh.user hosts[].ssh.port hosts[].ssh.host_key hosts[].fabric.interface hosts[].gpu_memory_gib
+        observability.prometheus.interval_s observability.prometheus.token_file observability.prometheus.ca_file
+        observability.prometheus.alertmanager observability.prometheus.runbooks
         benchmark
     """,
 }

@@ -53,6 +53,7 @@ from narwhal.fleet.model.serving import (
     Observability,
     Profiles,
     Queue,
+    Scraping,
     Serving,
 )
 from narwhal.fleet.model.sites import FabricInterface, Host, Metadata, ModelSpec, PromptTarget, Slo, Ssh
@@ -124,6 +125,7 @@ __all__ = [
     "Secret",
     "SecretFromEnv",
     "SecretFromFile",
+    "Scraping",
     "Serving",
     "SharedPrefix",
     "SimulatedRuntime",

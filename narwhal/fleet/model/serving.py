@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from narwhal.documents import Model
-from narwhal.fleet.model.values import Seconds
+from narwhal.fleet.model.values import PositiveSeconds, Seconds, Text
 
 
 class Queue(Model):
@@ -107,10 +107,28 @@ class Journal(Model):
     """Closed files that are kept."""
 
 
+class Scraping(Model):
+    """What the files of `narwhal observe` and gate G tell Prometheus; the router reads none of it."""
+
+    interval_s: PositiveSeconds = 5.0
+    """Time between two looks at routers and engines, and between two evaluations of the rules, in seconds."""
+    token_file: Text | None = None
+    """File with a token of scope `read` (`routers.admin.tokens`), where Prometheus finds it; default: none is sent."""
+    ca_file: Text | None = None
+    """Authority of the admin listener's certificate, PEM, where Prometheus finds it; default: the system's."""
+    alertmanager: Text = "127.0.0.1:9093"
+    """Host and port of the Alertmanager that alerts go to."""
+    runbooks: Text = "runbooks.md"
+    """What the links of alerts begin with: the URL of `docs/runbooks.md` as your people reach it; default: the copy
+    beside the rules."""
+
+
 class Observability(Model):
     """What is written down, and who scrapes it."""
 
     journal: Journal = Field(default_factory=Journal)
     """The journal."""
+    prometheus: Scraping = Field(default_factory=Scraping)
+    """How Prometheus reaches the routers, and what its alerts name."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least level of log lines."""
