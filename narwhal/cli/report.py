@@ -29,6 +29,23 @@ def report(
             metavar="DIR…", help="Folders of `narwhal bench`; result files of AIPerf, GuideLLM, vLLM, narwhal simulate."
         ),
     ],
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", metavar="DIR", help="Judge the one run that is named against this one."),
+    ] = None,
+    request: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--request", metavar="ID", help="Tell this request's life too; slowest: one of each point. Again for more."
+        ),
+    ] = None,
+    plots: Annotated[
+        Path | None,
+        typer.Option(
+            "--plots", metavar="DIR", help="Draw plots into this folder, PNG and SVG (needs the plots extra)."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the resamples that --against draws.")] = 1,
     format: Annotated[
         ReportFormat, typer.Option("--format", help="text for people, markdown for a pull request, json for programs.")
     ] = ReportFormat.text,
@@ -38,27 +55,42 @@ def report(
     Evidence whose digests do not agree is named and left out; points that are invalid are shown as such, and are in
     no plot and no comparison.
 
-    Exit code: 0 all figures count, 1 a point is below its declared attainment, 3 some figures do not count, 2 a path
-    is no evidence.
+    --against says of every figure of the points that both runs have by how much it differs, and whether that is
+    better, worse, or cannot be told.
+
+    Exit code: 0 all figures count, 1 a point is below its declared attainment or worse than the other run's, 3 some
+    figures do not count, 2 a path is no evidence.
 
     Example: narwhal report run/bench
 
     Example: narwhal report run/bench --format markdown > report.md
-    """
-    from narwhal.report import ReportError, make_report, markdown, read_runs, text
 
+    Example: narwhal report run/after --against run/before --plots plots
+    """
+    from narwhal.report import ReportError, check_plots, draw_plots, make_report, markdown, read_runs, text
+
+    drawn: list[str] = []
+    if against is not None and len(paths) > 1:
+        raise CommandError(Problem("usage", "--against judges one run", hint="name one DIR"))
     try:
-        runs = read_runs(paths)
+        if plots is not None:
+            check_plots()
+        runs = read_runs([*paths, against] if against is not None else paths)
+        judge = runs[-1] if against is not None else None
+        made = make_report(runs[: len(paths)], judge, seed=seed, requests=request or [])
+        if plots is not None:
+            drawn = [str(path) for path in draw_plots(runs, made.requests, plots)]
     except ReportError as error:
         raise CommandError(Problem(error.code, error.message, hint=error.hint)) from error
-    made = make_report(runs)
-    shown = markdown(made) if format is ReportFormat.markdown else text(made)
-    return Result(_status(made), made.model_dump(mode="json", by_alias=True), text=shown)
+    pictures = [path for path in drawn if path.endswith(".png")]
+    shown = markdown(made, pictures) if format is ReportFormat.markdown else text(made, pictures)
+    return Result(_status(made), made.model_dump(mode="json", by_alias=True), drawn, text=shown)
 
 
 def _status(made: "Report") -> str:
     standings = {point.standing for run in made.runs for point in run.points}
-    if "missed" in standings:
+    worse = made.comparison is not None and any(one.verdict == "worse" for one in made.comparison.points)
+    if worse or "missed" in standings:
         return "findings"
     if "invalid" in standings or any(run.unusable for run in made.runs):
         return "degraded"

@@ -298,6 +298,8 @@ class BenchRequest(Model):
     """Mean gap after it; null: fewer than two tokens came."""
     gap_s: float | None
     """Longest gap; null: fewer than two reads with tokens."""
+    gap_at_s: float | None = None
+    """When the longest gap began; null: there is none, or an older version measured."""
     ended_s: float | None
     """When it was over."""
     met: bool

@@ -28,6 +28,8 @@ class Outcome:
     ended_s: float | None = None
     gap_s: float | None = None
     """Longest time between two reads that held tokens; None with fewer than two."""
+    gap_at_s: float | None = None
+    """When that longest time began."""
     prompt_tokens: int | None = None
     """Length of the prompt as `usage` tells it; None: it did not."""
     id: str = ""

@@ -210,6 +210,7 @@ def _row(outcome: Outcome, slo: Slo, warmup_s: float) -> BenchRequest:
         ttft_s=outcome.ttft_s,
         tpot_s=outcome.tpot_s,
         gap_s=outcome.gap_s,
+        gap_at_s=outcome.gap_at_s,
         ended_s=outcome.ended_s,
         met=meets(outcome, slo),
         error=outcome.error,

@@ -96,7 +96,7 @@ class CompletionProtocol(asyncio.Protocol):
             if outcome.last_token_s is None:
                 outcome.first_token_s = now
             elif outcome.gap_s is None or now - outcome.last_token_s > outcome.gap_s:
-                outcome.gap_s = now - outcome.last_token_s
+                outcome.gap_s, outcome.gap_at_s = now - outcome.last_token_s, outcome.last_token_s
             outcome.last_token_s = now
             outcome.tokens += chunks
         if b'"completion_tokens"' in events and (usage := _USAGE.search(events)):

@@ -5,6 +5,7 @@ from narwhal.report.errors import ReportError
 from narwhal.report.finding import read_runs
 from narwhal.report.make import make_report
 from narwhal.report.markdown import markdown
+from narwhal.report.plots import check_plots, draw_plots
 from narwhal.report.text import text
 
-__all__ = ["Report", "ReportError", "make_report", "markdown", "read_runs", "text"]
+__all__ = ["Report", "ReportError", "check_plots", "draw_plots", "make_report", "markdown", "read_runs", "text"]

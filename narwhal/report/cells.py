@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from narwhal.report.document import Difference, ReportPoint, ReportRun, Spread
+from narwhal.report.document import ComparedPoint, Comparison, Difference, ReportPoint, ReportRun, RequestStory, Spread
 
 NONE = "-"
 STANDING = {
@@ -37,7 +37,6 @@ FIGURES = {"attainment": "met"} | {
 class Grid:
     """A table: its columns, the first of words and the others of figures, and its rows."""
 
-    title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     words: Sequence[int] = (0,)
@@ -85,7 +84,7 @@ def counts_grid(points: Sequence[ReportPoint]) -> Grid:
         ]
         for point in points
     ]
-    return Grid("requests per second asked and kept, requests, share that met the targets", columns, rows, (0, 9))
+    return Grid(columns, rows, (0, 9))
 
 
 def times_grid(points: Sequence[ReportPoint]) -> Grid:
@@ -95,7 +94,7 @@ def times_grid(points: Sequence[ReportPoint]) -> Grid:
         [title(point), *map(spread, (point.ttft_s, point.tpot_s, point.gap_s)), ms(point.lag_p99_s), count(point.moves)]
         for point in points
     ]
-    return Grid("p50/p90/p99 of times; p99 of how late requests were sent; role moves", columns, rows)
+    return Grid(columns, rows)
 
 
 def title(point: ReportPoint) -> str:
@@ -138,12 +137,65 @@ def _remarks(point: ReportPoint) -> Iterator[str]:
         yield f"{point.point}: {point.cancelled} requests were given up when the drain was over"
 
 
-def difference_cells(one: Difference) -> list[str]:
+LEGEND = (
+    "asked, kept: requests per second as declared and as sent; met: share of the offered within both targets; times: "
+    "p50/p90/p99; lag: p99 of how late requests were sent; moves: of roles."
+)
+
+
+def differences_grid(comparison: Comparison, point: ComparedPoint) -> Grid:
+    """What one point came to in two runs; times in milliseconds, attainment in points of percent."""
+    columns = ["", "this", "other", "difference", "verdict"]
+    return Grid(columns, [_difference_cells(one) for one in point.differences], (0, 4))
+
+
+def comparison_words(comparison: Comparison) -> str:
+    """What a comparison is, before its points."""
+    return (
+        f"{comparison.here} judged against {comparison.there}: differences, and intervals that hold the true ones, "
+        f"all of a point together with {100 * comparison.confidence:g} % (bootstrap, {comparison.resamples} resamples, "
+        f"seed {comparison.seed}); times in ms"
+    )
+
+
+def point_words(point: ComparedPoint) -> str:
+    """The verdict on a point, and how it was found."""
+    same = "the same" if point.paired else "not the same"
+    drawn = f"; {same} requests, drawn {point.block} together" if point.block else ""
+    return f"{point.point}: {point.verdict}, {point.why}{drawn}"
+
+
+def lonely_words(comparison: Comparison) -> list[str]:
+    """Points that only one of the runs has."""
+    pairs = ((comparison.here, comparison.only_here), (comparison.there, comparison.only_there))
+    return [f"only in {name}: {', '.join(points)}" for name, points in pairs if points]
+
+
+def story_grid(story: RequestStory) -> Grid:
+    """The stretches of a request's life."""
+    rows = [[part.name, part.engine or NONE, ms(part.from_s), ms(part.to_s - part.from_s)] for part in story.parts]
+    return Grid(["", "engine", "from ms", "took ms"], rows, (0, 1))
+
+
+def story_words(story: RequestStory) -> str:
+    """What became of a request."""
+    said = f"{story.id} of {story.point} ({story.run}): {story.result}, targets {'met' if story.met else 'missed'}"
+    said += f"; {story.prompt_tokens} prompt tokens, {story.tokens} generated; TTFT {ms(story.ttft_s)} ms"
+    said += f", TPOT {ms(story.tpot_s)} ms, longest gap {ms(story.gap_s)} ms"
+    said += "" if story.gap_at_s is None else f" at {ms(story.gap_at_s)} ms"
+    said += f"; legs sent again: {story.retries}" if story.retries else ""
+    said += f"; went on elsewhere: {story.continued}" if story.continued else ""
+    for incident in story.incidents:
+        said += f"; {incident.engine} at {ms(incident.at_s)} ms: {incident.what}"
+    return said if story.parts else f"{said}; the router's journal does not have it"
+
+
+def _difference_cells(one: Difference) -> list[str]:
     """A row of a comparison."""
     form = share if one.figure == "attainment" else ms
     shown = [FIGURES[one.figure], form(one.here), form(one.there)]
     if one.difference is None or one.low is None or one.high is None:
-        return [*shown, NONE, one.verdict + (f": {one.why}" if one.why else "")]
+        return [*shown, one.why, one.verdict]
     ends = f"[{signed(one.figure, one.low)}, {signed(one.figure, one.high)}]"
     return [*shown, f"{signed(one.figure, one.difference)} {ends}", one.verdict]
 

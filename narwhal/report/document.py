@@ -190,11 +190,12 @@ class Comparison(Model):
 
 
 class Part(Model):
-    """A stretch of a request's life. Times are seconds after it was sent, or, without a client record, arrived."""
+    """A stretch of a request's life. Times are seconds after its client sent it."""
 
-    name: Literal["way", "prefill", "handoff", "decode"]
-    """`way`: until the router had it; `prefill`: queue and leg 1 until its answer; `handoff`: KV transfer and first
-    token; `decode`: the tokens after the first."""
+    name: Literal["queue", "prefill", "handoff", "decode", "whole"]
+    """`queue`: until its first leg was sent, the way to the router included; `prefill`: leg 1 until its answer;
+    `handoff`: KV transfer and first token; `decode`: the tokens after the first; `whole`: until the first token, where
+    one engine did both."""
     from_s: float
     """Its begin."""
     to_s: float

@@ -3,13 +3,31 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from narwhal.report.cells import Grid, counts_grid, heading, remarks, times_grid
-from narwhal.report.document import Report, ReportRun
+from narwhal.report.cells import (
+    LEGEND,
+    Grid,
+    comparison_words,
+    counts_grid,
+    differences_grid,
+    heading,
+    lonely_words,
+    point_words,
+    remarks,
+    story_grid,
+    story_words,
+    times_grid,
+)
+from narwhal.report.document import Comparison, Report, ReportRun
 
 
 def markdown(report: Report, pictures: Sequence[str] = ()) -> str:
     """The report as Markdown, with the pictures at these paths."""
     parts = [part for run in report.runs for part in _run(run)]
+    parts.append(_escaped(LEGEND))
+    if report.comparison is not None:
+        parts += _comparison(report.comparison)
+    for story in report.requests:
+        parts += [_escaped(story_words(story)), *([table(story_grid(story))] if story.parts else [])]
     parts += [f"![{_alt(path)}]({path})" for path in pictures]
     return "\n\n".join(parts)
 
@@ -26,8 +44,19 @@ def _run(run: ReportRun) -> Iterator[str]:
         yield "\n".join(said)
 
 
+def _comparison(comparison: Comparison) -> Iterator[str]:
+    yield f"### {_escaped(comparison.here)} against {_escaped(comparison.there)}"
+    yield _escaped(comparison_words(comparison))
+    for point in comparison.points:
+        verdict = f"{point.point}: {point.verdict}"
+        yield f"**{_escaped(verdict)}**{_escaped(point_words(point).removeprefix(verdict))}"
+        if point.differences:
+            yield table(differences_grid(comparison, point))
+    yield from map(_escaped, lonely_words(comparison))
+
+
 def table(grid: Grid) -> str:
-    """A table in GitHub's form; figures that do not count are struck out."""
+    """A table in GitHub's form."""
     head = f"| {' | '.join(grid.columns)} |"
     line = "|" + "|".join(" --- " if place in grid.words else " ---: " for place in range(len(grid.columns))) + "|"
     rows = [f"| {' | '.join(map(_escaped, row))} |" for row in grid.rows]
