@@ -46,16 +46,23 @@ def _standing(gate: Gate, now: Mapping[str, str], evidence: Mapping[str, Sequenc
         return Standing(
             gate, "failed", f"{newest.verdict} at {newest.ended_at}: {where}{newest.failure.message}", newest
         )
+    known = tuple(dict.fromkeys(host for host in map(host_of, now) if host is not None))
     differing = _differing(newest.inputs, now)
+    if gate.by_host:  # the others have passed it, whoever left
+        differing = [name for name in differing if name in now or host_of(name) is None]
     if differing:
-        return Standing(gate, "stale", _why(newest.inputs, now, differing), newest, _only_hosts(gate, now, differing))
-    for letter in gate.after:
-        moved = next(
-            (one for one in evidence.get(letter, ()) if one.changed and one.ended_at > newest.started_at), None
-        )
-        if moved is not None:
-            hosts = ", ".join(moved.changed)
-            return Standing(gate, "stale", f"gate {letter} changed {hosts} at {moved.ended_at}", newest)
+        only = _only(gate, known, [host_of(name) for name in differing if name in now])
+        return Standing(gate, "stale", _why(newest.inputs, now, differing), newest, only)
+    moved = [
+        (letter, one, [host for host in one.changed if host in known])
+        for letter in gate.after
+        for one in evidence.get(letter, ())
+        if one.ended_at > newest.started_at and any(host in known for host in one.changed)
+    ]
+    if moved:
+        letter, one, hosts = moved[0]
+        only = _only(gate, known, [host for _, _, more in moved for host in more])
+        return Standing(gate, "stale", f"gate {letter} changed {', '.join(hosts)} at {one.ended_at}", newest, only)
     return Standing(gate, "passed", f"passed at {newest.ended_at}", newest)
 
 
@@ -74,11 +81,9 @@ def _why(before: Mapping[str, str], now: Mapping[str, str], differing: Sequence[
     return "; ".join(f"{spoken(names)} {word}" for word, names in groups.items() if names)
 
 
-def _only_hosts(gate: Gate, now: Mapping[str, str], differing: Sequence[str]) -> tuple[str, ...] | None:
-    """The hosts that a gate has to run on, when what differs is about some hosts alone and it can be passed by host."""
-    hosts = [host_of(name) for name in differing if name in now]
-    if not gate.by_host or None in hosts:
+def _only(gate: Gate, known: Sequence[str], moved: Sequence[str | None]) -> tuple[str, ...] | None:
+    """The hosts that a gate has to run on, where what moved is about some alone and it can be passed by host."""
+    if not gate.by_host or None in moved:
         return None
-    known = dict.fromkeys(host_of(name) for name in now if host_of(name) is not None)
-    chosen = tuple(host for host in known if host in hosts and host is not None)
+    chosen = tuple(host for host in known if host in moved)
     return chosen if 0 < len(chosen) < len(known) else None

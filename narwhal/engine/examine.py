@@ -13,12 +13,12 @@ from typing import Any
 from narwhal.engine.record import EngineLaunch
 from narwhal.engine.sidecar import Attester, running_packages
 from narwhal.engine.starting import read_secret
+from narwhal.engine.vllm import API_KEY
 
 PROMPT = "Narwhals are whales of the Arctic. They"
 ANSWER_TOKENS = 8
 _CONTRACT = ("version", "connector", "compatibility_hash", "model_digest", "max_model_len")
 _CONTRACT_OF_CACHE = ("dtype", "block_tokens", "bytes_per_token", "layout")
-_KEY = "VLLM_API_KEY"
 _POLL_S = 0.2
 _TIMEOUT_S = 120.0
 
@@ -136,6 +136,6 @@ class _Asking:
 
     def _key(self) -> dict[str, str]:
         """The engine's own key, where its launch record gives it one."""
-        secret = self._launch.secrets.get(_KEY)
-        key = read_secret(_KEY, secret, os.environ) if secret else self._launch.environment.get(_KEY)
+        secret = self._launch.secrets.get(API_KEY)
+        key = read_secret(API_KEY, secret, os.environ) if secret else self._launch.environment.get(API_KEY)
         return {"authorization": f"Bearer {key}"} if key else {}

@@ -4,7 +4,7 @@ import re
 
 from narwhal.engine.launch import simulated_argv
 from narwhal.engine.record import EngineLaunch, LaunchContainer, LaunchModel
-from narwhal.engine.vllm import CONNECTOR, vllm_argv, vllm_environment
+from narwhal.engine.vllm import API_KEY, CONNECTOR, vllm_argv, vllm_environment
 from narwhal.fleet import EngineSpec, Expanded
 from narwhal.fleet.model import ContainerRuntime, Secret, SimulatedRuntime, VenvRuntime
 
@@ -47,6 +47,8 @@ def _vllm(expanded: Expanded, engine: EngineSpec, runtime: VenvRuntime | Contain
     given = expanded.fleet.engines.env
     plain = {name: value for name, value in given.items() if isinstance(value, str)}
     secrets: dict[str, Secret] = {name: value for name, value in given.items() if not isinstance(value, str)}
+    if expanded.fleet.engines.api_key is not None and API_KEY not in given:
+        secrets[API_KEY] = expanded.fleet.engines.api_key
     rendered: dict[str, object] = {
         "program": "vllm",
         "device": device,

@@ -13,6 +13,9 @@ CONNECTOR = "NixlConnector"
 ROLE = "kv_both"
 """Every engine produces and consumes; the role is the router's business."""
 
+API_KEY = "VLLM_API_KEY"
+"""Variable with the token that a client must show."""
+
 _EVERYWHERE = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1",

@@ -108,6 +108,27 @@ def test_a_gate_that_changed_a_host_makes_those_after_it_stale() -> None:
     assert found["E"].reason == "gate C changed b at 2026-01-02T00:00:00.000Z"
 
 
+def test_where_a_host_can_pass_alone_only_those_that_were_changed_have_to_again() -> None:
+    inputs = inputs_of(wanted())
+    evidence = {letter: [passed(letter, inputs)] for letter in ALL}
+    evidence["rollback"] = [passed("B", inputs, at="2026-01-02T00:00:00.000Z", changed=["b"])]
+    found = {one.gate.letter: one for one in standings(inputs, evidence)}
+    assert {letter: found[letter].hosts for letter in "BCG"} == {"B": ("b",), "C": ("b",), "G": None}
+
+
+def test_a_host_that_left_concerns_only_gates_that_are_about_all_hosts() -> None:
+    with_c = FLEET.replace(
+        "engines:\n",
+        "  - {name: c, ssh: {address: 10.0.0.3, user: ops}, fabric: {address: 10.1.0.3}, engines: 0}\nengines:\n",
+        1,
+    )
+    evidence = {letter: [passed(letter, inputs_of(wanted(with_c)))] for letter in ALL}
+    evidence["purge"] = [passed("B", {}, at="2026-01-02T00:00:00.000Z", changed=["c"])]
+    found = {one.gate.letter: one for one in standings(inputs_of(wanted()), evidence)}
+    assert "".join(letter for letter in ALL if not found[letter].fresh) == "ADEFG"
+    assert "host c gone" in found["A"].reason
+
+
 def test_the_newest_evidence_counts() -> None:
     inputs = inputs_of(wanted())
     failure = {"host": "a", "task": "t", "message": "the disk is full", "next_step": "free it"}

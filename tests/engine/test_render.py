@@ -57,6 +57,12 @@ def test_vllm_on_the_cpu_gets_what_makes_it_work_there(tmp_path: Path) -> None:
     assert "CUDA_VISIBLE_DEVICES" not in launch.environment
 
 
+def test_an_engine_asks_for_the_key_that_the_router_has(tmp_path: Path) -> None:
+    key = "api_key: {file: /etc/narwhal/engines.key}"
+    secrets = launch_of(tmp_path, f"{CPU}\n  {key}").secrets
+    assert secrets["VLLM_API_KEY"].model_dump() == {"file": "/etc/narwhal/engines.key"}
+
+
 def test_no_engine_ever_has_a_fixed_id(tmp_path: Path) -> None:
     for runtime in (CPU, "{kind: venv, package: vllm==0.26.0}", f"{{kind: container, image: '{IMAGE}'}}"):
         launch = launch_of(tmp_path, runtime)

@@ -1,5 +1,6 @@
 """A rendered fleet of the lab, and runs of its playbooks by plain ansible-playbook."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -65,6 +66,15 @@ class Played:
         return [(event["host"], event["task"]) for event in self.events if event["event"] == "changed"]
 
 
+@dataclass(frozen=True)
+class Said:
+    """What a verb said to an operator."""
+
+    code: int
+    out: str
+    err: str
+
+
 class Fleet:
     """A fleet file of the lab's hosts and the directory that it is rendered to."""
 
@@ -87,12 +97,57 @@ class Fleet:
         assert result["status"] == "success", done.stdout + done.stderr
         return result
 
-    def change(self, before: str, after: str) -> None:
-        """Change the fleet file, and render it."""
+    def operate(self, *arguments: str, timeout_s: float = 1500) -> Said:
+        """Run a verb as an operator does, from the controller and in text."""
+        with self.begin(*arguments) as process:
+            out, err = process.communicate(timeout=timeout_s)
+        print(out, err, sep="\n")
+        return Said(process.returncode, out, err)
+
+    def begin(self, *arguments: str) -> "subprocess.Popen[str]":
+        """Begin what `operate` runs to its end; Ctrl-C does not reach it from here."""
+        argv = ["ip", "netns", "exec", network.CONTROLLER, str(_BIN / "narwhal"), *arguments]
+        return subprocess.Popen(
+            argv,
+            cwd=self.file.parent,
+            env=os.environ
+            | {"ANSIBLE_PRIVATE_KEY_FILE": str(self.lab.key), "ANSIBLE_HOME": str(self.file.parent / "ansible")},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def began(self, gate: str, task: str) -> bool:
+        """Whether the newest run of a gate that the CLI has begun has come to a task."""
+        runs = sorted(self.directory.glob(f"evidence/{gate}/*/events.jsonl"))
+        lines = runs[-1].read_text().splitlines() if runs else []
+        return any(event["event"] == "task" and event["task"].endswith(task) for event in map(json.loads, lines))
+
+    def evidence(self, gate: str) -> dict[str, Any]:
+        """The newest evidence that the CLI has left of a gate."""
+        path = sorted(self.directory.glob(f"evidence/{gate}/*/GateEvidence.json"))[-1]
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+    def edit(self, before: str, after: str) -> None:
+        """Change the fleet file."""
         text = self.file.read_text()
         assert before in text
         self.file.write_text(text.replace(before, after))
+
+    def change(self, before: str, after: str) -> None:
+        """Change the fleet file, and render it."""
+        self.edit(before, after)
         self.render()
+
+    def take_bundle(self, other: "Fleet") -> None:
+        """Approve another fleet's bundle."""
+        self.directory.mkdir(parents=True)
+        shutil.copy(other.directory / "bundle.tar", self.directory)
+        digest = hashlib.sha256((self.directory / "bundle.tar").read_bytes()).hexdigest()
+        self.edit('  python: "3.11"\n', f'  python: "3.11"\n  revision: "sha256:{digest}"\n')
 
     def render(self) -> None:
         self.narwhal("render", str(self.file))

@@ -143,6 +143,7 @@ class Member(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         data = json.dumps({"header": {"cluster_id": str(self.server.server_port)}}).encode()
         self.send_response(200)
+        self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

@@ -105,7 +105,7 @@ class Engines(Model):
     attest_port_base: Port = 8500
     """Port of the sidecar that attests a host's engine 0; engine n has `attest_port_base` + n."""
     api_key: Secret | None = None
-    """Bearer token that engines ask the router for."""
+    """Bearer token that engines ask the router for; engines that Narwhal starts get it as well."""
     tls: EngineTls | None = None
     """TLS to the engines; where it is given, an engine's URL that does not say otherwise is https."""
     args: dict[str, Scalar] = Field(default_factory=dict, examples=[{"enforce-eager": True}])
