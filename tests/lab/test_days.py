@@ -22,7 +22,7 @@ from tests.lab.hosts import Lab
 from tests.lab.playing import Fleet, Played
 from tests.lab.tools import eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 PAIRED = {
     "per_host: 1": "per_host: 2",
     "split: {prefill: 1, decode: 1}": "split: {prefill: 2, decode: 2}",
