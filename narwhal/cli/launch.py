@@ -125,6 +125,9 @@ def attest(
 def examine(
     launch: LaunchOption,
     deadline_s: Annotated[float, typer.Option(min=0, help="How long to wait for its health, in seconds.")] = 60.0,
+    unit: Annotated[
+        str | None, typer.Option("--unit", metavar="UNIT", help="systemd's unit of it: wait no longer once it failed.")
+    ] = None,
 ) -> Result:
     """Wait for an engine's health, ask it for the same answer twice, and tell who it is and what cache it has.
 
@@ -135,10 +138,11 @@ def examine(
     """
     from narwhal.engine.examine import ExamineError, examine
     from narwhal.engine.record import LaunchError
+    from narwhal.engine.unit import Unit
 
     record = _read(launch)
     try:
-        found = examine(record, deadline_s=deadline_s)
+        found = examine(record, deadline_s=deadline_s, unit=Unit(unit) if unit else None)
     except ExamineError as error:
         raise CommandError(Problem("engine_examine", str(error), hint=error.next_step), status="failed") from None
     except LaunchError as error:

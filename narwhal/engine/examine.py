@@ -14,12 +14,13 @@ from narwhal.engine.record import EngineLaunch
 from narwhal.engine.sidecar import Attester, running_packages
 from narwhal.engine.starting import read_secret
 from narwhal.engine.vllm import API_KEY
+from narwhal.engine.unit import Unit
 
 PROMPT = "Narwhals are whales of the Arctic. They"
 ANSWER_TOKENS = 8
 _CONTRACT = ("version", "connector", "compatibility_hash", "model_digest", "max_model_len")
 _CONTRACT_OF_CACHE = ("dtype", "block_tokens", "bytes_per_token", "layout")
-_POLL_S = 0.2
+_POLL_S = 0.5
 _TIMEOUT_S = 120.0
 
 
@@ -55,9 +56,12 @@ class Examined:
         }
 
 
-def examine(launch: EngineLaunch, *, deadline_s: float) -> Examined:
-    """Wait until the engine is healthy, ask it for one answer twice, and look at its cache. Raises `ExamineError`."""
-    engine = _Asking(launch)
+def examine(launch: EngineLaunch, *, deadline_s: float, unit: Unit | None = None) -> Examined:
+    """Wait until the engine is healthy, ask it for one answer twice, and look at its cache. Raises `ExamineError`.
+
+    `unit`: what it runs by; one that does not stay up is not waited for.
+    """
+    engine = _Asking(launch, unit)
     engine.wait(deadline_s)
     document = launch.model_dump(mode="json", by_alias=True)
     attestation = Attester(document, launch.digest(), lambda: running_packages(document)).attest()
@@ -89,16 +93,18 @@ def _max_num_seqs(argv: list[str]) -> int | None:
 class _Asking:
     """The engine's HTTP server, asked from its own host."""
 
-    def __init__(self, launch: EngineLaunch) -> None:
+    def __init__(self, launch: EngineLaunch, unit: Unit | None) -> None:
         self._launch = launch
+        self._unit = unit
 
     def wait(self, deadline_s: float) -> None:
         """Until `/health` answers 200."""
         end = time.monotonic() + deadline_s
+        step = f"see why: journalctl -u narwhal-engine@{self._launch.engine.rpartition('/')[2]} -n 50"
         while (said := self._health()) is not None:
+            if self._unit is not None and (trouble := self._unit.trouble()) is not None:
+                raise ExamineError(f"{self._launch.engine} does not stay up: {trouble}", step)
             if time.monotonic() > end:
-                unit = f"narwhal-engine@{self._launch.engine.rpartition('/')[2]}"
-                step = f"see why: journalctl -u {unit} -n 50"
                 raise ExamineError(f"{self._launch.engine} is not healthy after {deadline_s:g} s: {said}", step)
             time.sleep(_POLL_S)
 
