@@ -152,8 +152,11 @@ def _plan_lines(opened: "Opened", choice: "Choice", plan: "list[Standing]") -> l
     for one in plan:
         where = ", ".join(choice.limit or one.hosts or ()) or "all hosts"
         lines.append(f"  {one.gate.title:<12} on {where}: {one.reason}")
-    if plan[-1].evidence is not None and any(one.gate.letter == "C" for one in plan):
-        lines.append("  gate C starts engines again whose launch changed; `narwhal roll` does it a host at a time")
+    if any(one.gate.letter == "C" and one.restarts for one in plan):
+        lines += [
+            "  gate C restarts engines whose launch changed, all at once, and requests on them fail;",
+            f"  `narwhal roll {opened.file}` does it a host at a time, drained first, while the fleet serves",
+        ]
     return lines
 
 

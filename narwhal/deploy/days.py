@@ -7,7 +7,9 @@ from pathlib import Path
 from narwhal.deploy.approving import check_bundle
 from narwhal.deploy.deploying import Choice, release
 from narwhal.deploy.errors import DeployError
-from narwhal.deploy.evidence import GateEvidence
+from narwhal.deploy.evidence import GateEvidence, write_evidence
+from narwhal.deploy.gates import GATES, ROLL
+from narwhal.deploy.inputs import inputs_of, of_gate
 from narwhal.deploy.opening import Opened
 from narwhal.deploy.running import Order, carry_out
 
@@ -23,7 +25,7 @@ class Day:
 
 
 _DAYS = (
-    Day("roll", "drains, upgrades and readmits one host at a time, and stops at the first bad one", needs_bundle=True),
+    Day(ROLL, "drains, upgrades and readmits one host at a time, and stops at the first bad one", needs_bundle=True),
     Day("rollback", "brings back the revision that ran before, with its launch records, one host at a time"),
     Day("stop", "stops routers and engines; streams that run are cut"),
     Day("purge", "stops everything and removes what was installed, its state and its user included"),
@@ -59,4 +61,13 @@ def run_day(opened: Opened, day: Day, choice: Choice, say: Callable[[str], None]
     evidence, path = carry_out(opened, order, None, say)
     if evidence.verdict != "passed":
         release(opened, choice)
+    elif day.name == ROLL and not choice.limit:
+        evidence = evidence.model_copy(update={"inputs": _answered(opened)})
+        write_evidence(path.parent, evidence)
     return evidence, path
+
+
+def _answered(opened: Opened) -> dict[str, str]:
+    """The inputs of the gates that a roll answers: it has installed and examined what they would."""
+    now = inputs_of(opened.wanted)
+    return {name: value for gate in GATES if gate.rolled for name, value in of_gate(gate, now).items()}

@@ -2,7 +2,6 @@
 
 import difflib
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,7 +55,7 @@ class Follower:
         self._head = head
         self._diff = diff
         self._task = ""
-        self._counts: Counter[str] = Counter()
+        self._hosts: dict[str, list[str]] = {}
 
     def take(self, line: str) -> None:
         """One line of the callback; what is no event is passed over."""
@@ -80,13 +79,13 @@ class Follower:
 
     def end_task(self) -> None:
         """Say what became of the task that went before."""
-        if self._counts and not self._task.startswith(_OF_ANSIBLE):
-            counts = ", ".join(f"{self._counts[kind]} {kind}" for kind in _SHOWN if self._counts[kind])
+        if self._hosts and not self._task.startswith(_OF_ANSIBLE):
+            counts = ", ".join(_counted(kind, self._hosts[kind]) for kind in _SHOWN if kind in self._hosts)
             self._say(f"{self._head}  {self._task}: {counts}")
-        self._counts.clear()
+        self._hosts.clear()
 
     def _result(self, kind: str, event: dict[str, Any]) -> None:
-        self._counts[kind] += 1
+        self._hosts.setdefault(kind, []).append(str(event.get("host")))
         if self._diff and kind == "changed":
             for line in diff_lines(event.get("diff")):
                 self._say(f"    {event.get('host')}: {line}")
@@ -95,6 +94,11 @@ class Follower:
             host = str(event.get("host"))
             self._say(f"{self._head}  {self._task}: {kind} at {host}: {message}")
             self.seen.stops.append(Stop(host, self._task, message, kind == "unreachable"))
+
+
+def _counted(kind: str, hosts: list[str]) -> str:
+    """How many hosts, or which one."""
+    return f"{len(hosts)} {kind}" if len(hosts) > 1 else f"{kind} at {hosts[0]}"
 
 
 def diff_lines(diff: object) -> Iterator[str]:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 ROUTER_SECTIONS = ("routers", "serving", "controller", "recovery", "observability", "split", "labels")
 """What only the router reads."""
-DAYS = ("roll", "rollback", "stop", "purge")
+ROLL = "roll"
+DAYS = (ROLL, "rollback", "stop", "purge")
 """Playbooks of the days after."""
 
 
@@ -20,6 +21,8 @@ class Gate:
     """What its answer depends on; one whose digest is another now makes it stale. `inputs.py` says what each holds."""
     after: tuple[str, ...] = ()
     """Gates, and playbooks of the days after, that make it stale whenever they change something on a host."""
+    rolled: bool = False
+    """Whether a roll of the whole fleet that passed answers it, too."""
     by_host: bool = False
     """Whether a host can pass it alone: a changed host is then the only one it runs on."""
 
@@ -47,6 +50,7 @@ GATES = (
         "is the approved revision on every host, and nothing else?",
         ("host", "model", "revision", "python", "runtime", "launch"),
         after=("purge", "rollback"),
+        rolled=True,
         by_host=True,
     ),
     Gate(
@@ -55,6 +59,7 @@ GATES = (
         "does each engine start with the launch that was asked for, and answer?",
         ("host", "model", "revision", "runtime", "launch"),
         after=("B", "stop", "purge", "rollback"),
+        rolled=True,
         by_host=True,
     ),
     Gate(

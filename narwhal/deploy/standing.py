@@ -1,14 +1,16 @@
 """How each gate stands: passed, stale and because of what, failed, never run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from narwhal.deploy.evidence import GateEvidence
-from narwhal.deploy.gates import GATES, Gate
+from narwhal.deploy.gates import GATES, ROLL, Gate
 from narwhal.deploy.inputs import host_of, of_gate, spoken
 
 State = Literal["passed", "stale", "failed", "never"]
+_OF_LAUNCH = ("launch", "revision", "model", "runtime")
+"""Inputs that a launch record holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,18 @@ class Standing:
     hosts: tuple[str, ...] | None = None
     """The only hosts that it has to run on; None: all."""
 
+    differing: tuple[str, ...] = ()
+    """Inputs that are others than in its evidence."""
+
     @property
     def fresh(self) -> bool:
         """Whether it can be passed over."""
         return self.state == "passed"
+
+    @property
+    def restarts(self) -> bool:
+        """Whether an engine that was started has another launch record now, so that gate C starts it anew."""
+        return any(name.partition(":")[0] in _OF_LAUNCH for name in self.differing)
 
 
 def standings(inputs: Mapping[str, str], evidence: Mapping[str, Sequence[GateEvidence]]) -> list[Standing]:
@@ -36,10 +46,9 @@ def standings(inputs: Mapping[str, str], evidence: Mapping[str, Sequence[GateEvi
 
 
 def _standing(gate: Gate, now: Mapping[str, str], evidence: Mapping[str, Sequence[GateEvidence]]) -> Standing:
-    mine = evidence.get(gate.letter, ())
-    if not mine:
+    newest = max(_answers(gate, evidence), key=lambda one: one.started_at, default=None)
+    if newest is None:
         return Standing(gate, "never", "it never ran", None)
-    newest = mine[0]
     if newest.verdict != "passed":
         assert newest.failure is not None
         where = f"{newest.failure.host}: " if newest.failure.host else ""
@@ -47,12 +56,13 @@ def _standing(gate: Gate, now: Mapping[str, str], evidence: Mapping[str, Sequenc
             gate, "failed", f"{newest.verdict} at {newest.ended_at}: {where}{newest.failure.message}", newest
         )
     known = tuple(dict.fromkeys(host for host in map(host_of, now) if host is not None))
-    differing = _differing(newest.inputs, now)
+    before = of_gate(gate, newest.inputs)
+    differing = _differing(before, now)
     if gate.by_host:  # the others have passed it, whoever left
         differing = [name for name in differing if name in now or host_of(name) is None]
     if differing:
         only = _only(gate, known, [host_of(name) for name in differing if name in now])
-        return Standing(gate, "stale", _why(newest.inputs, now, differing), newest, only)
+        return Standing(gate, "stale", _why(before, now, differing), newest, only, tuple(differing))
     moved = [
         (letter, one, [host for host in one.changed if host in known])
         for letter in gate.after
@@ -63,7 +73,15 @@ def _standing(gate: Gate, now: Mapping[str, str], evidence: Mapping[str, Sequenc
         letter, one, hosts = moved[0]
         only = _only(gate, known, [host for _, _, more in moved for host in more])
         return Standing(gate, "stale", f"gate {letter} changed {', '.join(hosts)} at {one.ended_at}", newest, only)
-    return Standing(gate, "passed", f"passed at {newest.ended_at}", newest)
+    how = "passed" if newest.gate == gate.name else "rolled"
+    return Standing(gate, "passed", f"{how} at {newest.ended_at}", newest)
+
+
+def _answers(gate: Gate, evidence: Mapping[str, Sequence[GateEvidence]]) -> Iterator[GateEvidence]:
+    """The evidence that counts for a gate: its own, and where a roll answers it that of rolls with inputs."""
+    yield from evidence.get(gate.letter, ())
+    if gate.rolled:
+        yield from (one for one in evidence.get(ROLL, ()) if one.verdict == "passed" and one.inputs)
 
 
 def _differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

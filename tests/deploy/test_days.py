@@ -50,6 +50,24 @@ def test_what_each_makes_stale(
     assert stale(served, capsys) == expected
 
 
+def test_another_launch_is_better_rolled_and_a_roll_answers_what_it_did(
+    served: Path, fake: Fake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served.write_text(served.read_text().replace("max_num_seqs: 64", "max_num_seqs: 32"))
+    assert run_app(["deploy", str(served)]) == 2  # nobody is there to say yes
+    err = capsys.readouterr().err
+    assert "gates B, C, D, E, F, G are to run" in err
+    assert f"and requests on them fail;\n  `narwhal roll {served}` does it a host at a time" in err
+    assert stale(served, capsys) == "BCDEFG"
+    assert run_app(["roll", str(served), "--yes", "--limit", "a"]) == 0
+    assert stale(served, capsys) == "BCDEFG"
+    fake.tell({"roll.yml": {"changed": ["a", "b"]}})
+    assert run_app(["roll", str(served), "--yes"]) == 0
+    assert stale(served, capsys) == "DEFG"
+    assert run_app(["deploy", str(served)]) == 2
+    assert "narwhal roll" not in capsys.readouterr().err
+
+
 def test_a_roll_that_stops_says_where(served: Path, fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
     fake.tell({"roll.yml": {"stop": {"host": "b", "message": "b/0 did not come back"}}})
     assert run_app(["roll", str(served), "--yes"]) == 1
