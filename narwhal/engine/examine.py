@@ -13,8 +13,8 @@ from typing import Any
 from narwhal.engine.record import EngineLaunch
 from narwhal.engine.sidecar import Attester, running_packages
 from narwhal.engine.starting import read_secret
-from narwhal.engine.vllm import API_KEY
 from narwhal.engine.unit import Unit
+from narwhal.engine.vllm import API_KEY
 
 PROMPT = "Narwhals are whales of the Arctic. They"
 ANSWER_TOKENS = 8
