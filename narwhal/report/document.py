@@ -194,8 +194,8 @@ class Part(Model):
 
     name: Literal["queue", "prefill", "handoff", "decode", "whole"]
     """`queue`: until its first leg was sent, the way to the router included; `prefill`: leg 1 until its answer;
-    `handoff`: KV transfer and first token; `decode`: the tokens after the first; `whole`: until the first token, where
-    one engine did both."""
+    `handoff`: the wait for a decode seat, KV transfer and first token; `decode`: the tokens after the first; `whole`:
+    until the first token, where one engine did both."""
     from_s: float
     """Its begin."""
     to_s: float

@@ -2,9 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+from narwhal.report.others.aiperf import aiperf_points, is_aiperf
 from narwhal.report.others.errors import ResultError
+from narwhal.report.others.guidellm import guidellm_points, is_guidellm
 from narwhal.report.others.simulated import is_simulated, simulated_points
+from narwhal.report.others.vllm_bench import is_vllm_bench, vllm_bench_points
 from narwhal.report.taken import Taken
 
 KNOWN = ("profile_export_aiperf.json", "benchmarks.json")
@@ -23,8 +27,18 @@ def read_result(path: Path, root: Path) -> list[Taken]:
         raise ResultError(f"it is no JSON: {error}") from None
     where = str(path.relative_to(root))
     try:
-        if is_simulated(document):
-            return simulated_points(document, where)
+        return _points(document, path, where)
     except (KeyError, TypeError, ValueError) as error:
         raise ResultError(f"it lacks what a report needs: {type(error).__name__} {error}") from None
+
+
+def _points(document: Any, path: Path, where: str) -> list[Taken]:
+    if is_simulated(document):
+        return simulated_points(document, where)
+    if is_aiperf(document):
+        return aiperf_points(document, path, where)
+    if is_guidellm(document):
+        return guidellm_points(document, where)
+    if is_vllm_bench(document):
+        return vllm_bench_points(document, where)
     raise ResultError("it is no result of AIPerf, GuideLLM, vllm bench serve --save-result or narwhal simulate")

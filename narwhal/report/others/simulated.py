@@ -10,7 +10,9 @@ Json = dict[str, Any]
 
 def is_simulated(document: Any) -> bool:
     """Whether a document is such a result."""
-    return isinstance(document, dict) and document.get("command") == "simulate" and "policies" in document["data"]
+    return (
+        isinstance(document, dict) and document.get("command") == "simulate" and "policies" in document.get("data", {})
+    )
 
 
 def simulated_points(document: Json, where: str) -> list[Taken]:

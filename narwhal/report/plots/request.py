@@ -17,11 +17,12 @@ LOOKS = {
 WORDS = {
     "queue": "queue",
     "prefill": "prefill leg",
-    "handoff": "handoff:\nKV and first token",
+    "handoff": "handoff: seat,\nKV, first token",
     "decode": "decode",
     "whole": "prefill and\nfirst token",
 }
 """Parts as their rows call them."""
+_PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
 
 
 def draw_requests(stories: Sequence[RequestStory], folder: Path) -> list[Path]:
@@ -65,14 +66,18 @@ def _ms(value: float | None) -> str:
 def _bar(axis: Any, row: int, from_s: float, to_s: float, name: str, end_s: float) -> None:
     """A stretch, with its length beside it."""
     axis.barh(row, to_s - from_s, left=from_s, height=0.62, edgecolor="#333333", linewidth=0.6, **LOOKS[name])
-    axis.text(to_s + 0.008 * end_s, row, _ms(to_s - from_s), va="center", fontsize=9)
+    axis.text(to_s + 0.008 * end_s, row, _ms(to_s - from_s), va="center", fontsize=9, zorder=5, bbox=_PAPER)
 
 
 def _marks(axis: Any, story: RequestStory) -> None:
     """First token, longest gap, and what happened to the engines."""
     if story.ttft_s is not None:
         axis.axvline(
-            story.ttft_s, color="#000000", linewidth=1.2, linestyle="--", label=f"first token at {_ms(story.ttft_s)}"
+            story.ttft_s,
+            color="#000000",
+            linewidth=1.2,
+            linestyle="--",
+            label=f"first token at its client: {_ms(story.ttft_s)}",
         )
     if story.gap_at_s is not None and story.gap_s is not None:
         row = len(story.parts) - 1
