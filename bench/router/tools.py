@@ -143,6 +143,7 @@ class Mock:
         ports = json.loads(line)
         self.prefill: int = ports["prefill"]
         self.decode: int = ports["decode"]
+        self.pid = self._process.pid
 
     def __enter__(self) -> "Mock":
         return self

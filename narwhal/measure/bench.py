@@ -11,7 +11,7 @@ from narwhal.fleet import Expanded
 from narwhal.fleet.model import Point, Points, Slo, TraceTraffic
 from narwhal.measure.errors import BenchError
 from narwhal.measure.evidence import SEARCH, BenchEvidence, BenchInputs, BenchSearch, BenchTry
-from narwhal.measure.keeping import digest_of, folder_name, still_holds, utc_now, write_document
+from narwhal.measure.keeping import clear_partial, digest_of, folder_name, still_holds, utc_now, write_document
 from narwhal.measure.load import Target
 from narwhal.measure.point import Say, Work, measure
 from narwhal.measure.prompts import IdPrompts, Prompts, served_count, text_prompts
@@ -72,6 +72,7 @@ async def run_points(plan: Plan, ran: Ran, say: Say) -> None:
 
     Raises `BenchError`, and `TraceError`, `TrafficError`, `ProfileError` for traffic that cannot be made.
     """
+    _clear(plan, say)
     for number, point in enumerate(plan.points.points, 1):
         say(f"{point.name} ({number} of {len(plan.points.points)})")
         ran.measured.append(await _measured(plan, point, plan.out / point.name, say))
@@ -82,8 +83,14 @@ async def search_points(plan: Plan, ran: Ran, say: Say) -> None:
 
     Raises as `run_points` does.
     """
+    _clear(plan, say)
     for point in plan.points.points:
         ran.searches.append(await _searched(plan, point, ran, say))
+
+
+def _clear(plan: Plan, say: Say) -> None:
+    for path in clear_partial(plan.out):
+        say(f"{path.parent.name}: a run was killed while it wrote {path.name}; what it left is removed")
 
 
 async def _searched(plan: Plan, point: Point, ran: Ran, say: Say) -> tuple[Path, BenchSearch]:

@@ -85,6 +85,12 @@ class ClientFacts(Model):
     """Tokens received, over the time from the first request to the last answer."""
     cpu_share: float
     """CPU time of the load generator's process over the same time; 1 is one core."""
+    cpu_us_per_token: float | None = None
+    """CPU time of the load generator's process for each token, in microseconds; null: no token came."""
+    waited_share: float | None = None
+    """Share of the time of the load in which it was ready to run and had no core; null: the kernel does not tell."""
+    stall_max_s: float | None = None
+    """Longest time by which a beat, due every 50 ms, came late: it was stopped, starved or held up by its own work."""
 
 
 class MachineFacts(Model):

@@ -43,9 +43,21 @@ def figures(outcomes: Sequence[Outcome], slo: Slo, seconds: float) -> BenchFigur
     )
 
 
-def client_facts(outcomes: Sequence[Outcome], streams_max: int, cpu_s: float) -> ClientFacts:
-    """How well the load generator did, from all outcomes of its load and the CPU time that it took."""
+def client_facts(
+    outcomes: Sequence[Outcome],
+    streams_max: int,
+    cpu_s: float,
+    *,
+    waited_share: float | None = None,
+    stall_max_s: float | None = None,
+) -> ClientFacts:
+    """How well the load generator did, from all outcomes of its load and what that took.
+
+    `cpu_s`: CPU time of its process; `waited_share`: share of the time in which it was ready to run and had no core;
+    `stall_max_s`: longest time that it did not get to run. None: that is not known.
+    """
     lags = quantiles(outcome.lag_s for outcome in outcomes)
+    tokens = sum(outcome.tokens for outcome in outcomes)
     seconds = max((outcome.ended_s or 0.0 for outcome in outcomes), default=0.0)
     return ClientFacts(
         sent=len(outcomes),
@@ -53,6 +65,9 @@ def client_facts(outcomes: Sequence[Outcome], streams_max: int, cpu_s: float) ->
         lag_p99_s=lags.p99 if lags else 0.0,
         lag_max_s=lags.max if lags else 0.0,
         streams_max=streams_max,
-        tokens_per_s=sum(outcome.tokens for outcome in outcomes) / seconds if seconds else 0.0,
+        tokens_per_s=tokens / seconds if seconds else 0.0,
         cpu_share=cpu_s / seconds if seconds else 0.0,
+        cpu_us_per_token=1e6 * cpu_s / tokens if tokens else None,
+        waited_share=waited_share,
+        stall_max_s=stall_max_s,
     )

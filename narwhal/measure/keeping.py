@@ -39,13 +39,27 @@ def digest_of(value: object) -> str:
 def new_folder(parent: Path, started_at: str) -> Iterator[tuple[Path, Path]]:
     """A folder to write evidence into, and the name that it gets once all of it is there; else nothing stays."""
     final = parent / folder_name(started_at)
-    partial = parent / f".{final.name}{PARTIAL}"
+    partial = parent / f".{final.name}.{os.getpid()}{PARTIAL}"
     partial.mkdir(parents=True, mode=0o700)
     try:
         yield partial, final
         os.replace(partial, final)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def clear_partial(out: Path) -> list[Path]:
+    """Remove what killed runs left half written in the folders of `out`, and say what it was."""
+    left = [path for path in sorted(out.glob(f"*/.*{PARTIAL}")) if not _is_written(path)]
+    for path in left:
+        shutil.rmtree(path)
+    return left
+
+
+def _is_written(partial: Path) -> bool:
+    """Whether the process that a half written folder names is at work: this one, or another run into the same place."""
+    pid = partial.name.removesuffix(PARTIAL).rpartition(".")[2]
+    return pid.isdecimal() and Path("/proc", pid).exists()
 
 
 def write_rows(path: Path, rows: Iterable[object]) -> BenchFile:

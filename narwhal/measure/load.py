@@ -70,6 +70,7 @@ class Load:
         self._connecting: set[asyncio.Task[None]] = set()
         self.started_t = 0.0
         """When it began, on the monotonic clock."""
+        self._clock = self.elapsed_s
         self._unsent = deque(schedule)
         self._next_send: asyncio.TimerHandle | None = None
         self._end: asyncio.TimerHandle | None = None
@@ -92,7 +93,9 @@ class Load:
         """
         _raise_file_limit()
         self._address = await asyncio.to_thread(_address, self.target)
-        self.started_t = time.monotonic()
+        self.started_t = started_t = time.monotonic()
+        monotonic = time.monotonic
+        self._clock = lambda: monotonic() - started_t  # read for every chunk: no more than it needs
         try:
             self._send_due()
             await self._over.wait()
@@ -130,7 +133,7 @@ class Load:
         outcome = Outcome(planned, self.elapsed_s(), id=id_)
         self.outcomes.append(outcome)
         request = _request(self.target, planned, self._prompts.field(number, planned.prompt_tokens), id_)
-        protocol = CompletionProtocol(request, outcome, self.elapsed_s, partial(self._ended, number))
+        protocol = CompletionProtocol(request, outcome, self._clock, partial(self._ended, number))
         self._running[number] = protocol
         self.in_flight_max = max(self.in_flight_max, len(self._running))
         loop = asyncio.get_running_loop()

@@ -27,6 +27,7 @@ from narwhal.measure.evidence import (
     FleetSeen,
 )
 from narwhal.measure.figures import client_facts, figures
+from narwhal.measure.heartbeat import Heartbeat, waited_s
 from narwhal.measure.judging import meets
 from narwhal.measure.keeping import new_folder, utc_now, write_document, write_rows
 from narwhal.measure.load import Load, Target
@@ -84,14 +85,37 @@ async def measure(work: Work, watch: Watch | None, say: Say) -> tuple[Path, Benc
     if watch is not None:
         await watch.begin()
     seen = _Seen(utc_now(), cpu_ticks(), os.getloadavg()[0], before)
-    cpu_s = time.process_time()
-    await _play(load, watch, work, say)
-    cpu_s = time.process_time() - cpu_s
+    effort = await _played(load, watch, work, say)
     stolen = stolen_share(seen.stolen, cpu_ticks())
     if watch is not None:
         seen.after = await watch.after()
         await watch.read_rows({outcome.id for outcome in load.outcomes})
-    return _keep(work, load, watch, seen, cpu_s, stolen)
+    return _keep(work, load, watch, seen, effort, stolen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Effort:
+    """What a load took from the machine."""
+
+    cpu_s: float
+    waited_share: float | None
+    stall_max_s: float
+
+
+async def _played(load: Load, watch: Watch | None, work: Work, say: Say) -> _Effort:
+    """Run the load to its end, and tell what that took."""
+    began_t, cpu_s, before_s, beats = time.monotonic(), time.process_time(), waited_s(), Heartbeat()
+    beats.start()
+    try:
+        await _play(load, watch, work, say)
+    finally:
+        beats.stop()
+    after_s, seconds = waited_s(), time.monotonic() - began_t
+    return _Effort(
+        cpu_s=time.process_time() - cpu_s,
+        waited_share=min((after_s - before_s) / seconds, 1.0) if after_s is not None and before_s is not None else None,
+        stall_max_s=beats.late_max_s,
+    )
 
 
 async def _play(load: Load, watch: Watch | None, work: Work, say: Say) -> None:
@@ -143,13 +167,15 @@ def _progress(load: Load, work: Work) -> str:
 
 
 def _keep(
-    work: Work, load: Load, watch: Watch | None, seen: _Seen, cpu_s: float, stolen: float | None
+    work: Work, load: Load, watch: Watch | None, seen: _Seen, effort: _Effort, stolen: float | None
 ) -> tuple[Path, BenchEvidence]:
     point, outcomes = work.point, load.outcomes
     scored = [outcome for outcome in outcomes if outcome.planned.t_s >= point.warmup_s]
     came_to = figures(scored, work.slo, point.duration_s)
-    client = client_facts(outcomes, load.in_flight_max, cpu_s)
-    found = [checks.schedule_kept(client, work.validity), checks.not_stolen(stolen, work.validity)]
+    client = client_facts(
+        outcomes, load.in_flight_max, effort.cpu_s, waited_share=effort.waited_share, stall_max_s=effort.stall_max_s
+    )
+    found = [checks.schedule_kept(client, work.validity), checks.not_stolen(stolen, client, work.validity)]
     found += _router_checks(load, watch, seen)
     with new_folder(work.folder, seen.started_at) as (partial, final):
         evidence = BenchEvidence(

@@ -1,9 +1,11 @@
 """`narwhal bench` against a router and simulated engines, as processes: counts that agree, faults that void figures."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ POINTS: list[dict[str, Any]] = [
     {"name": "chat", "traffic": RATE, "warmup_s": 1, "duration_s": 3, "endpoint": "chat", "prompts": "text"},
     {"name": "mix", "traffic": MIX, "warmup_s": 0, "duration_s": 4, "prompts": "text", "attainment": 0.01},
 ]
+LIMITS = {"lag_p99_s": 30.0, "stolen_share": 1.0, "waited_share": 1.0, "stall_s": 60.0, "idle_wait_s": 60.0}
 LONG = {"name": "long", "traffic": RATE, "warmup_s": 0, "duration_s": 12}
 
 
@@ -41,7 +44,7 @@ def argv(fleet: Fleet, folder: Path, points: list[dict[str, Any]], *more: str) -
         "kind": "Benchmark",
         "metadata": {"name": "test"},
         "slo": {"ttft_s": 60.0, "tpot_s": 10.0},
-        "validity": {"lag_p99_s": 30.0, "stolen_share": 1.0, "idle_wait_s": 60.0},
+        "validity": LIMITS,
         "points": points,
     }
     file.write_text(json.dumps(document))
@@ -155,6 +158,63 @@ def test_a_busy_fleet_is_not_measured(fleet: Fleet, tmp_path: Path) -> None:
     result = json.loads(done.stdout)
     assert (done.returncode, result["errors"][0]["code"]) == (4, "not_idle")
     assert "requests are on" in result["errors"][0]["message"]
+
+
+def void_checks(process: "subprocess.Popen[str]") -> dict[str, dict[str, str]]:
+    """The checks of a point that does not count, by name."""
+    out, _ = process.communicate(timeout=200)
+    result = json.loads(out)
+    assert (process.returncode, result["status"]) == (3, "degraded"), result
+    return {check["name"]: check for check in result["data"]["points"][0]["verdict"]["checks"]}
+
+
+def with_limits(folder: Path, **limits: float) -> None:
+    """Have the benchmark file of a folder allow less."""
+    file = folder / "bench.yaml"
+    document = json.loads(file.read_text())
+    document["validity"] |= limits
+    file.write_text(json.dumps(document))
+
+
+def load_of(fleet: Fleet, command: list[str]) -> "subprocess.Popen[str]":
+    """A benchmark that sends by now."""
+    eventually(lambda: not any(e["residents"] for e in fleet.router.state()["engines"]), "an idle fleet")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    eventually(lambda: any(engine["residents"] for engine in fleet.router.state()["engines"]), "load")
+    return process
+
+
+def test_a_load_generator_that_was_stopped_makes_a_point_invalid(fleet: Fleet, tmp_path: Path) -> None:
+    """Its schedule was kept by the letter: less than 1 % of the requests were late by what is allowed here."""
+    command = argv(fleet, tmp_path, [LONG])
+    with_limits(tmp_path, stall_s=3.0)
+    process = load_of(fleet, command)
+    process.send_signal(signal.SIGSTOP)
+    until_t = time.monotonic() + 4.0
+    eventually(lambda: time.monotonic() > until_t, "the end of the stop")
+    process.send_signal(signal.SIGCONT)
+    checks = void_checks(process)
+    assert (checks["schedule"]["outcome"], checks["stolen"]["outcome"]) == ("passed", "failed")
+    assert "did not get to run" in checks["stolen"]["message"]
+
+
+def test_a_load_generator_without_its_core_makes_a_point_invalid(fleet: Fleet, tmp_path: Path) -> None:
+    """Others work on the one core that it may use, and it is the least of them."""
+    command = argv(fleet, tmp_path, [LONG])
+    with_limits(tmp_path, waited_share=0.2)
+    core = min(os.sched_getaffinity(0))
+    process = load_of(fleet, command)
+    os.setpriority(os.PRIO_PROCESS, process.pid, 10)
+    os.sched_setaffinity(process.pid, {core})
+    others = [subprocess.Popen(["taskset", "-c", str(core), "sh", "-c", "while :; do :; done"]) for _ in range(2)]
+    try:
+        checks = void_checks(process)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert checks["stolen"]["outcome"] == "failed"
+    assert "waited for a core" in checks["stolen"]["message"]
 
 
 def test_a_restarted_engine_makes_a_point_invalid(fleet: Fleet, tmp_path: Path) -> None:

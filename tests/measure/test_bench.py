@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import statistics
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from narwhal.measure import BenchError, Outcome, Planned
 from narwhal.measure.bench import bisect, rounded
 from narwhal.measure.checks import busy, not_stolen, same_engines, same_router, schedule_kept, verdict
 from narwhal.measure.figures import client_facts, figures
+from narwhal.measure.heartbeat import Heartbeat, waited_s
 from narwhal.measure.machine import cpu_ticks, stolen_share
 from narwhal.measure.prompts import IdPrompts, text_prompts
 from narwhal.measure.reconcile import alone, reconciled
@@ -262,12 +264,42 @@ def test_stolen_time_makes_figures_void(tmp_path: Path) -> None:
     assert before == (35, 1000)
     share = stolen_share(before, (85, 2000))
     assert share == 0.05
-    assert not_stolen(share, Validity()).outcome == "failed"
-    assert not_stolen(0.01, Validity()).outcome == "passed"
-    assert not_stolen(None, Validity()).outcome == "skipped"
+    untold = client_facts([outcome(0)], 1, 0.0)
+    assert not_stolen(share, untold, Validity()).outcome == "failed"
+    assert not_stolen(0.01, untold, Validity()).outcome == "passed"
+    assert not_stolen(None, untold, Validity()).outcome == "skipped"
     (tmp_path / "stat").write_text("cpu 1 2\n")
     assert cpu_ticks(tmp_path / "stat") is None
     assert stolen_share(None, before) is None
+
+
+@pytest.mark.parametrize(("waited", "stall_s", "wrong"), [(0.01, 0.01, ""), (0.5, 0.01, "a core"), (0.01, 2.0, "run")])
+def test_a_load_generator_that_is_kept_from_running_makes_figures_void(
+    waited: float, stall_s: float, wrong: str
+) -> None:
+    facts = client_facts([outcome(0)], 1, 0.1, waited_share=waited, stall_max_s=stall_s)
+    found = not_stolen(0.0, facts, Validity())
+    assert found.outcome == ("failed" if wrong else "passed")
+    assert wrong in found.message
+
+
+def test_waiting_for_a_core_is_read_from_the_kernel(tmp_path: Path) -> None:
+    (tmp_path / "schedstat").write_text("809698 4500000000 2\n")
+    assert waited_s(tmp_path / "schedstat") == 4.5
+    (tmp_path / "schedstat").write_text("0\n")
+    assert waited_s(tmp_path / "schedstat") is None
+    assert waited_s(tmp_path / "none") is None
+
+
+def test_a_heart_that_was_held_up_says_for_how_long() -> None:
+    async def run(hold_s: float) -> float:
+        beats = Heartbeat()
+        beats.start()
+        time.sleep(hold_s)  # what it is to notice: the loop does not get to run
+        beats.stop()
+        return beats.late_max_s
+
+    assert asyncio.run(run(0.4)) >= 0.3
 
 
 def test_a_late_load_makes_figures_void() -> None:
@@ -288,7 +320,7 @@ def test_figures_and_verdict() -> None:
     assert verdict(point(rate()), found, [kept]).passed is None
     assert verdict(point(rate(), attainment=0.5), found, [kept]).passed is True
     assert verdict(point(rate(), attainment=0.6), found, [kept]).passed is False
-    void = verdict(point(rate(), attainment=0.5), found, [kept, not_stolen(1.0, Validity())])
+    void = verdict(point(rate(), attainment=0.5), found, [kept, not_stolen(1.0, client_facts([], 0, 0.0), Validity())])
     assert (void.valid, void.passed) == (False, None)
 
 

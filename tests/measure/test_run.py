@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from narwhal.fleet.model import Point, Points, RateTraffic, Slo, Validity
 from narwhal.measure import BenchError, Plan, Ran, Target, read_evidence, run_points, search_points, table
 from tests.measure.servers import DONE, END, Handler, chunk, event, head, send, serving, token
 
-LIMITS = Validity(lag_p99_s=30.0, stolen_share=1.0)
+LIMITS = Validity(lag_p99_s=30.0, stolen_share=1.0, waited_share=1.0, stall_s=30.0)
 
 
 async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
@@ -41,6 +43,21 @@ def play(
 
     uvloop.run(asyncio.wait_for(run(), 120))
     return ran, said
+
+
+def test_what_a_killed_run_left_half_written_is_told_and_removed(tmp_path: Path) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    left = tmp_path / "one" / f".20261130T100000.000Z.{dead.pid}.partial"
+    mine = tmp_path / "one" / f".20261130T100000.000Z.{os.getpid()}.partial"
+    for folder in (left, mine):
+        folder.mkdir(parents=True)
+        (folder / "requests.jsonl").write_text("{}")
+    ran, said = play(tmp_path, [rate("one")])
+    assert not left.exists()
+    assert mine.exists()
+    assert [left.name in line for line in said if "killed" in line] == [True]
+    assert ran.measured[0].evidence.verdict.valid
 
 
 def test_points_are_measured_kept_and_passed_over(tmp_path: Path) -> None:

@@ -147,6 +147,10 @@ class Validity(Model):
     """A point is invalid when 1 % of its requests were sent later than planned by more than this, in seconds."""
     stolen_share: Share = 0.02
     """A point is invalid when the hypervisor kept more of the client machine's CPU time from it than this share."""
+    waited_share: Share = 0.1
+    """A point is invalid when the load generator was ready to run and had no core for more than this share of it."""
+    stall_s: Positive = 0.25
+    """A point is invalid when the load generator did not get to run for longer than this at a time, in seconds."""
     idle_wait_s: Seconds = 30.0
     """How long the fleet may take to become idle before a point, in seconds."""
 
