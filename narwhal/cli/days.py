@@ -136,4 +136,7 @@ def _day(
     if evidence.verdict != "passed":
         return failed(evidence, {"evidence": evidence.model_dump(mode="json", by_alias=True)}, [str(path)])
     changed = ", ".join(evidence.changed) or "no host"
-    return Result(data={"changed": evidence.changed}, artifacts=[str(path)], text=f"{name}: done; {changed} changed")
+    text = f"{name}: done; {changed} changed"
+    if evidence.changed:
+        text += f"\n{day.then.format(file=opened.file)}"
+    return Result(data={"changed": evidence.changed}, artifacts=[str(path)], text=text)

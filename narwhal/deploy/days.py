@@ -21,14 +21,29 @@ class Day:
     name: str
     does: str
     """What it does, for the operator who is asked."""
+    then: str
+    """What comes after it, with `{file}` for the fleet file."""
     needs_bundle: bool = False
 
 
 _DAYS = (
-    Day(ROLL, "drains, upgrades and readmits one host at a time, and stops at the first bad one", needs_bundle=True),
-    Day("rollback", "brings back the revision that ran before, with its launch records, one host at a time"),
-    Day("stop", "stops routers and engines; streams that run are cut"),
-    Day("purge", "stops everything and removes what was installed, its state and its user included"),
+    Day(
+        ROLL,
+        "drains, upgrades and readmits one host at a time, and stops at the first bad one",
+        "`narwhal rollback {file}` goes back; `narwhal deploy {file}` asks the gates that depend on what changed",
+        needs_bundle=True,
+    ),
+    Day(
+        "rollback",
+        "brings back the revision that ran before, with its launch records, one host at a time",
+        "{file} still asks for the other state: correct it before the next `narwhal deploy`",
+    ),
+    Day("stop", "stops routers and engines; streams that run are cut", "`narwhal deploy {file}` starts them again"),
+    Day(
+        "purge",
+        "stops everything and removes what was installed, its state and its user included",
+        "models and journals are left; `narwhal deploy {file}` begins anew",
+    ),
 )
 
 
