@@ -39,7 +39,9 @@ def write_files(folder: Path, files: Mapping[str, str]) -> list[str]:
         path = folder / name
         if path.is_file() and path.read_text() == text:
             continue
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True)
+            path.parent.chmod(0o755)  # Prometheus and Grafana read as users of their own, whatever our umask
         write_atomically(path, text, mode=0o644)
         changed.append(name)
     return changed
