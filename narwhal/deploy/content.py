@@ -32,6 +32,11 @@ nocows = True
 pipelining = True
 ssh_args = -o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=5 -o ServerAliveCountMax=3
 """
+_LINT = """\
+profile: production
+offline: true
+exclude_paths: [files/]
+"""
 _GITIGNORE = """\
 # What a run leaves beside what is rendered: evidence with facts of hosts, bundles, the lock.
 /evidence/
@@ -105,6 +110,7 @@ def host_key(host: Host, confirmed: Mapping[str, str]) -> str | None:
 
 def _rendered(wanted: Wanted) -> Iterator[tuple[str, str]]:
     expanded = wanted.expanded
+    yield ".ansible-lint", _LINT
     yield ".gitignore", _GITIGNORE
     yield "ansible.cfg", _ANSIBLE_CFG
     yield "known_hosts", known_hosts(wanted.fleet, wanted.host_keys)

@@ -10,7 +10,7 @@ from narwhal.deploy.opening import Opened
 
 EVERY_HOST = "every host"
 HERE = "this machine"
-_NOT_TOLD = (MANIFEST, ".gitignore")
+_NOT_TOLD = (MANIFEST, ".ansible-lint", ".gitignore")
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,11 +119,9 @@ class Fleet:
             start_new_session=True,
         )
 
-    def began(self, gate: str, task: str) -> bool:
-        """Whether the newest run of a gate that the CLI has begun has come to a task."""
-        runs = sorted(self.directory.glob(f"evidence/{gate}/*/events.jsonl"))
-        lines = runs[-1].read_text().splitlines() if runs else []
-        return any(event["event"] == "task" and event["task"].endswith(task) for event in map(json.loads, lines))
+    def runs(self, gate: str) -> list[Path]:
+        """Where the CLI has left the events of each run of a gate, in order."""
+        return sorted(self.directory.glob(f"evidence/{gate}/*/events.jsonl"))
 
     def evidence(self, gate: str) -> dict[str, Any]:
         """The newest evidence that the CLI has left of a gate."""
@@ -161,6 +159,16 @@ class Fleet:
         return self.start(playbook, *arguments).end()
 
 
+def events_of(file: Path) -> list[dict[str, Any]]:
+    """What the callback has told up to now; a line that is still being written is left out."""
+    return [json.loads(line) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def reached(file: Path, task: str) -> bool:
+    """Whether a task has begun, as the callback tells."""
+    return any(event["event"] == "task" and event["task"].endswith(task) for event in events_of(file))
+
+
 class Play:
     """A run of a playbook. Connections are its own: what a former run left open would skip the check of host keys."""
 
@@ -183,10 +191,10 @@ class Play:
 
     def reached(self, task: str) -> bool:
         """Whether a task has begun."""
-        return any(event["event"] == "task" and event["task"].endswith(task) for event in self.events())
+        return reached(self.events_file, task)
 
     def events(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.events_file.read_text().splitlines()]
+        return events_of(self.events_file)
 
     def end(self, timeout_s: float = 600) -> Played:
         """Wait for the end."""
