@@ -13,7 +13,8 @@ SERVING = {
     "  primary: h3\n": (
         "  primary: h3\n  standby: h3\n  standby_port: 8002\n  admin: {standby_port: 8003}\n"
         "benchmark:\n  validity: {lag_p99_s: 30, stolen_share: 1}\n  points:\n"
-        "    - {name: short, traffic: {kind: rate, rate_rps: 4, prompt_tokens: 50, output_tokens: 4}, warmup_s: 1, duration_s: 3}\n"
+        "    - {name: short, warmup_s: 1, duration_s: 3,"
+        " traffic: {kind: rate, rate_rps: 4, prompt_tokens: 50, output_tokens: 4}}\n"
     ),
 }
 """Two engines a host, a standby, one benchmark point, and a key that comes from a variable."""
