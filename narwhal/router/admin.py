@@ -15,6 +15,7 @@ from narwhal.router.callers import Refusal, Rule, cross_site, lacking
 from narwhal.router.exporter import Collector
 from narwhal.router.http import Connection
 from narwhal.router.incoming import Incoming
+from narwhal.router.live import PATHS, Live, serve_file
 from narwhal.router.matrix import changes, links
 from narwhal.router.operating import ALONE, BODIES, Operator
 from narwhal.router.reading import answer_rows
@@ -67,6 +68,7 @@ class Admin:
         self.shell = shell
         self.connections: set[Connection] = set()
         self.operator = Operator(shell)
+        self.live = Live(shell, self._whole_state)
         self.follow: Callable[[Connection, Incoming], None] = lambda k, r: _alone(k)
         """What `/narwhal/follow` does."""
         self.lease: Callable[[], dict[str, Any] | None] = lambda: None
@@ -85,9 +87,8 @@ class Admin:
             "/health": lambda k, r: k.respond(200, b"{}"),
             "/ready": self._ready,
             "/metrics": self._metrics,
-            "/narwhal/state": lambda k, r: k.respond(
-                200, msgspec.json.encode({**self._state(), "lease": self.lease()})
-            ),
+            "/narwhal/state": lambda k, r: k.respond(200, msgspec.json.encode(self._whole_state())),
+            "/narwhal/events": self.live.serve,
             "/narwhal/moves": self._moves,
             "/narwhal/decisions": self._decisions,
             "/narwhal/follow": lambda k, r: self.follow(k, r),
@@ -95,6 +96,7 @@ class Admin:
             "/narwhal/links": lambda k, r: k.respond(200, msgspec.json.encode(links(shell))),
             "/narwhal/targets": lambda k, r: k.respond(200, msgspec.json.encode(self.targets())),
             "/narwhal/journal": lambda k, r: answer_rows(k, r, shell.journal.rows, shell.now),
+            **dict.fromkeys(PATHS, serve_file),
         }
 
     def collect(self) -> Iterable[Any]:
@@ -125,6 +127,9 @@ class Admin:
             if request.path != "/narwhal/reload":  # says itself what it did; a mere check does nothing
                 log.info("%s asks for %s", caller.name, request.path)
             self.operator.order(connection, request, caller)
+
+    def _whole_state(self) -> dict[str, Any]:
+        return {**self._state(), "lease": self.lease()}
 
     def _ready(self, connection: Connection, request: Incoming) -> None:
         status, answer = self.shell.readiness()

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from narwhal.fleet.model import Scope
 from narwhal.router.http import Connection
 from narwhal.router.incoming import Incoming
+from narwhal.router.live import PATHS
 from narwhal.router.replies import error_body
 from narwhal.router.sockets import peer
 from narwhal.router.tokens import GRANTS, Caller, Tokens
 
-OPEN = ("/health", "/ready")
-"""Routes that ask for no token: load balancers and systemd look at them, and they tell nothing of the fleet."""
+OPEN = ("/health", "/ready", *PATHS)
+"""Routes that ask for no token, and tell nothing of the fleet: load balancers and systemd look at the first two, a
+browser takes the others before anybody can give it a token."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _REALM = b'Bearer realm="narwhal"'
 

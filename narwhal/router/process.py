@@ -19,6 +19,7 @@ from narwhal.router.errors import ServeError
 from narwhal.router.front import Clients, Front, check_times
 from narwhal.router.journal import Journal, utc_now
 from narwhal.router.listeners import open_listeners
+from narwhal.router.live import TICK_S as LIVE_S
 from narwhal.router.members import Members
 from narwhal.router.metrics import Metrics
 from narwhal.router.orders import Orders
@@ -133,6 +134,7 @@ async def run(part: Part, assemble: Assemble, orders: Orders) -> None:
     else:
         tries.begin()
     shell.every(LOOK_S, keeping.look)
+    shell.every(LIVE_S, admin.live.tick)
     shell.every(CERTIFICATES_S, listeners.check_certificates)
     shell.every(HOUSEKEEPING_S, clients.keep_house)
     shell.every(HOUSEKEEPING_S, lambda: check_times(admin.connections, shell.now()))

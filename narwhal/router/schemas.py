@@ -2,8 +2,8 @@
 
 `journal` and `events` are one line each of the files of those names, `moves` is what `/narwhal/moves` and
 `/narwhal/decisions` answer, `reload`, `links` and `changes` what `/narwhal/reload`, `/narwhal/links` and
-`/narwhal/changes` do, `order-answer` what every order is answered with. `router-state` is written by hand. A test
-compares the files with what is generated here.
+`/narwhal/changes` do, `order-answer` what every order is answered with, `live` the data of each event of
+`/narwhal/events`. `router-state` is written by hand. A test compares the files with what is generated here.
 """
 
 import json
@@ -17,6 +17,7 @@ from narwhal.control.snapshot import LinesLost, Snapshot
 from narwhal.control.succession import RoleMap
 from narwhal.documents import data_path, write_atomically
 from narwhal.router.envelope import OrderAnswer
+from narwhal.router.live import AnyPart
 from narwhal.router.matrix import Changes, Links
 from narwhal.router.reading import JournalRows
 from narwhal.router.reload import Reload
@@ -74,6 +75,7 @@ TITLES = {
     "order-answer": "OrderAnswer",
     "saved-state": "SavedState",
     "journal-rows": "JournalRows",
+    "live": "LivePart",
 }
 
 
@@ -85,6 +87,7 @@ DOCUMENTS: dict[str, Any] = {
     "role-map": RoleMap,
     "follow": FollowLine,
     "journal-rows": RowsRead,
+    "live": AnyPart,
 }
 
 

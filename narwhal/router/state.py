@@ -78,6 +78,7 @@ def _engine(shell: "Shell", engine: Engine, url: str, now: float) -> dict[str, A
         "residents": engine.charged_streams,
         "prefills": len(engine.prefills),
         "kv_tokens": engine.charged_kv_tokens,
+        "kv_capacity_tokens": engine.curves.kv_capacity_tokens,
         "backlog_s": engine.backlog_s(now),
         "occupancy": engine.occupancy(shell.settings.slo.tpot_s),
         "cohort": engine.fingerprint,

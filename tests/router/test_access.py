@@ -17,11 +17,12 @@ import pytest
 
 from narwhal.fleet import open_fleet
 from narwhal.router import ServeError, serve
+from narwhal.router.live import PATHS
 from tests.router.harness import PATIENCE_S, FakeEngine, Router, connect_unix, eventually, routing, write_fleet
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()
-ROUTES = re.findall(r"^\| `(/[a-z/]+)` \| (GET|POST) \|", PAGE[PAGE.index("<!-- admin -->") :], re.MULTILINE)
-OPEN = ("/health", "/ready")
+ROUTES = re.findall(r"^\| `(/[a-z/.]*)` \| (GET|POST) \|", PAGE[PAGE.index("<!-- admin -->") :], re.MULTILINE)
+OPEN = ("/health", "/ready", *PATHS)
 FOLLOW = "/narwhal/follow"
 SECRETS = {scope: f"{scope}-0123456789abcdef" for scope in ("read", "operate", "replicate")}
 CREDENTIALS = {
@@ -78,7 +79,12 @@ def ask(
     with contextlib.closing(connection):
         connection.request(method, path, b"[]" if method == "POST" else None, headers)
         answer = connection.getresponse()
-        return answer.status, {key.lower(): value for key, value in answer.getheaders()}, answer.read()
+        endless = answer.getheader("content-type") == "text/event-stream"
+        return (
+            answer.status,
+            {key.lower(): value for key, value in answer.getheaders()},
+            b"" if endless else answer.read(),
+        )
 
 
 def expected(listener: str, path: str, method: str, credential: str, *, declared: bool) -> int:
