@@ -91,6 +91,10 @@ def vllm_environment(engine: EngineSpec, device: str) -> dict[str, str]:
         # else UCX and gloo listen on the machine's other addresses too
         own |= {"GLOO_SOCKET_IFNAME": "lo", "VLLM_LOOPBACK_IP": engine.address, "UCX_NET_DEVICES": "lo"}
     if device == "cpu":
+        if dict(engine.args).get("enforce-eager", True):
+            # else a sampler's function is compiled at the first request for log-probabilities, and the engine ends
+            # where no C++ compiler is installed
+            own["TORCH_COMPILE_DISABLE"] = "1"
         return _EVERYWHERE | _CPU | own
     if engine.gpus:
         own["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, engine.gpus))

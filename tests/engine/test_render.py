@@ -53,6 +53,7 @@ def test_vllm_on_the_cpu_gets_what_makes_it_work_there(tmp_path: Path) -> None:
     assert (option(launch, "dtype"), option(launch, "block-size")) == ("float32", "32")
     assert "--no-enable-prefix-caching" in launch.argv
     assert launch.environment["UCX_NET_DEVICES"] == "lo"
+    assert launch.environment["TORCH_COMPILE_DISABLE"] == "1"
     assert launch.plugins == ["nixl-cpu"]
     assert "CUDA_VISIBLE_DEVICES" not in launch.environment
 
