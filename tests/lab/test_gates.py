@@ -15,7 +15,7 @@ from tests.lab.hosts import Lab
 from tests.lab.playing import Fleet, Played
 from tests.lab.tools import eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 GPU = {"narwhal_gpus": 1, "narwhal_runtime": {"kind": "venv"}}
 """What makes gate A look for GPUs on these hosts, which have none."""
 
