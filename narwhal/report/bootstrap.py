@@ -80,19 +80,17 @@ def _last_correlated(covariances: Sequence[float], n: int) -> int:
 
 def resampled(n: int, block: int, rng: random.Random) -> Weights:
     """How often each of `n` requests comes in a resample of blocks on a circle."""
-    steps = [0] * (n + 1)
-    left = n
-    while left > 0:
-        length = min(block, left)
-        begin = int(rng.random() * n)
-        end = begin + length
-        steps[begin] += 1
-        steps[min(end, n)] -= 1
-        if end > n:
-            steps[0] += 1
-            steps[end - n] -= 1
-        left -= length
-    return list(accumulate(steps[:-1]))
+    starts = [0] * n
+    for start in rng.choices(range(n), k=n // block):
+        starts[start] += 1
+    weights = starts
+    if block > 1:  # a request is in each block that began at most `block - 1` before it
+        begun = [0, *accumulate(starts[-block + 1 :] + starts)]
+        weights = list(map(int.__sub__, begun[block:], begun))
+    begin = rng.randrange(n)
+    for place in range(begin, begin + n % block):  # what is left, in a shorter block
+        weights[place % n] += 1
+    return weights
 
 
 def share_of(met: Sequence[bool]) -> Statistic:
@@ -100,18 +98,27 @@ def share_of(met: Sequence[bool]) -> Statistic:
     return lambda weights: sum(compress(weights, met)) / sum(weights)
 
 
-def quantile_of(values: Sequence[float | None], share: float) -> Statistic:
-    """A quantile of the values that are there, as evidence has it."""
-    order = sorted((value, place) for place, value in enumerate(values) if value is not None)
-    ordered, places = [value for value, _ in order], [place for _, place in order]
+class Values:
+    """A figure of each request, whose quantiles are asked for in many resamples."""
 
-    def quantile(weights: Weights) -> float | None:
-        up_to = list(accumulate(map(weights.__getitem__, places)))
-        if not up_to or not up_to[-1]:
-            return None
-        return ordered[min(bisect_right(up_to, int(share * up_to[-1])), len(ordered) - 1)]
+    def __init__(self, values: Sequence[float | None]) -> None:
+        order = sorted((value, place) for place, value in enumerate(values) if value is not None)
+        self._ordered, self._places = [value for value, _ in order], [place for _, place in order]
+        self._weights: Weights = ()
+        self._up_to: list[int] = []
 
-    return quantile
+    def quantile(self, share: float) -> Statistic:
+        """A quantile of the values that are there, as evidence has it."""
+
+        def quantile(weights: Weights) -> float | None:
+            if weights is not self._weights:  # other quantiles of the same resample were not asked for yet
+                self._weights, self._up_to = weights, list(accumulate(map(weights.__getitem__, self._places)))
+            up_to, ordered = self._up_to, self._ordered
+            if not up_to or not up_to[-1]:
+                return None
+            return ordered[min(bisect_right(up_to, int(share * up_to[-1])), len(ordered) - 1)]
+
+        return quantile
 
 
 def intervals(

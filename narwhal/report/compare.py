@@ -9,10 +9,10 @@ from narwhal.report.bootstrap import (
     RESAMPLES,
     Interval,
     Statistic,
+    Values,
     Weights,
     block_length,
     intervals,
-    quantile_of,
     resampled,
     share_of,
     widened,
@@ -119,10 +119,11 @@ def _figures(here: Taken, there: Taken) -> Iterator[_Figure]:
     yield _Figure("attainment", share_of(met[0]), share_of(met[1]), why)
     for time in TIMES:
         values = [[getattr(one, f"{time}_s") for one in each.requests] for each in (here, there)]
+        mine, other = map(Values, values)
         fewest = min(sum(value is not None for value in each) for each in values)
         for name, share in SHARES.items():
             beyond = "too few requests beyond it" if fewest * (1 - share) < FEWEST_BEYOND else ""
-            yield _Figure(f"{time}_{name}_s", quantile_of(values[0], share), quantile_of(values[1], share), beyond)
+            yield _Figure(f"{time}_{name}_s", mine.quantile(share), other.quantile(share), beyond)
 
 
 def _traffic(one: Taken) -> object:

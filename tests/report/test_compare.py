@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from narwhal.report import make_report, read_runs
 from narwhal.report.bootstrap import (
     Interval,
+    Values,
     block_length,
     intervals,
-    quantile_of,
     resampled,
     share_of,
     student,
@@ -138,7 +138,7 @@ def test_a_resample_has_n_requests_and_its_figures_are_those_of_its_requests(
     assert min(weights) >= 0
     drawn = [value for value, times in zip(values[:n], weights, strict=True) for _ in range(times)]
     kept = sorted(value for value in drawn if value is not None)
-    assert quantile_of(values[:n], share)(weights) == quantile(kept, share)
+    assert Values(values[:n]).quantile(share)(weights) == quantile(kept, share)
     met = [value is not None for value in values[:n]]
     assert share_of(met)(weights) == pytest.approx(sum(value is not None for value in drawn) / n)
 
@@ -169,7 +169,7 @@ def test_intervals_of_two_runs_of_the_same_hold_zero(phi: float, least: float) -
         block = max(block_length(one), block_length(other))
         drawn = random.Random(number)
         draws = ((resampled(200, block, drawn), resampled(200, block, drawn)) for _ in range(150))
-        here, there = quantile_of(one, 0.5), quantile_of(other, 0.5)
+        here, there = Values(one).quantile(0.5), Values(other).quantile(0.5)
         (found,) = intervals([here], [there], draws, 0.05)
         ones = [1] * 200
         difference = (here(ones) or 0.0) - (there(ones) or 0.0)

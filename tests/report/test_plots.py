@@ -110,8 +110,10 @@ def test_the_course_shows_every_move_with_its_reason(runs: list[Run], seen: dict
 
 def test_a_split_changes_with_the_move_and_not_with_the_sample_after(runs: list[Run]) -> None:
     one = runs[0].counting[0]
-    found = splits(samples(one), [Move(8.5, "h/2", "prefill", "why")])
-    assert [(t_s, prefill) for t_s, prefill, _ in found if 8 <= t_s <= 9] == [(8.0, 2), (8.5, 3), (9.0, 2)]
+    found = splits(samples(one), [Move(9.4, "h/2", "prefill", "why")])
+    assert [part for part in found if 9 <= part[0] <= 10] == [(9.0, 2, 2), (9.4, 3, 1), (10.0, 3, 1)]
+    seen_before = splits(samples(one), [Move(10.1, "h/2", "prefill", "why")])
+    assert {part[1:] for part in seen_before if part[0] >= 10} == {(3, 1)}
     (move,) = moves(one)
     assert (move.engine, move.target, move.reason) == ("h/2", "prefill", "prefill is late")
     assert move.t_s == pytest.approx(10.001)

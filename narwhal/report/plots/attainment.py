@@ -42,7 +42,7 @@ def draw_attainment(runs: Sequence[Run], folder: Path) -> list[Path]:
                     rates, [100 * share for share in shares], label=curve.label, **look(labels.index(curve.label))
                 )
             axis.axhline(
-                100 * LEVEL, color="#555555", linestyle=(0, (1, 2)), linewidth=1, label=f"{LEVEL:.0%}: goodput"
+                100 * LEVEL, color="#555555", linestyle=(0, (1, 2)), linewidth=1, label=f"{100 * LEVEL:g} %: goodput"
             )
             axis.set(
                 title=kind, xlabel="offered rate (requests/s)", ylabel="requests within targets (%)", ylim=(0, 104)

@@ -1,5 +1,6 @@
 """A point over time: engines of each role, how loaded they were, who waited, and every move with its reason."""
 
+import itertools
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,14 +85,20 @@ def _split(axis: Any, seen: Sequence[BenchSample], made: Sequence[Move]) -> None
 
 
 def splits(seen: Sequence[BenchSample], made: Sequence[Move]) -> list[tuple[float, int, int]]:
-    """Time, prefill and decode engines: as sampled, and changed by each move at once, not by the sample after."""
-    changes = [(sample.t_s, 0, sample.prefill, sample.decode) for sample in seen]
-    steps = ((move.t_s, 1 if move.target == "prefill" else -1) for move in made)
-    changes += [(t_s, 1, step, -step) for t_s, step in steps]
-    split, found = (seen[0].prefill, seen[0].decode), []
-    for t_s, is_move, prefill, decode in sorted(changes):
-        split = (split[0] + prefill, split[1] + decode) if is_move else (prefill, decode)
-        found.append((t_s, *split))
+    """Time, prefill and decode engines: as sampled, and changed by each move when it was made.
+
+    A sample may have seen a move that was made while it was asked for; such a move is not counted again.
+    """
+    found = []
+    for sample, after in itertools.pairwise([*seen, seen[-1]]):
+        found.append((sample.t_s, sample.prefill, sample.decode))
+        between = [move for move in made if sample.t_s < move.t_s <= after.t_s]
+        steps = list(itertools.accumulate(1 if move.target == "prefill" else -1 for move in between))
+        if steps and steps[-1] == after.prefill - sample.prefill:
+            found += [
+                (move.t_s, sample.prefill + step, sample.decode - step)
+                for move, step in zip(between, steps, strict=True)
+            ]
     return found
 
 
