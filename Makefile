@@ -73,7 +73,7 @@ bench-router: .venv/.dev ## Our router against vllm-router and sglang-router, in
 client: .venv/.dev ## AIPerf, unmodified, against a router; a minute to install into .aiperf, then a few more
 	$(BIN)/pytest -q -m client tests/e2e/test_aiperf.py
 
-schemas: .venv/.dev ## Write schemas/ from the models
+schemas: .venv/.dev ## Write schemas/ from the models, and Grafana's dashboards
 	$(BIN)/python -m narwhal.fleet.schemas
 	$(BIN)/python -m narwhal.engine.schemas
 	$(BIN)/python -m narwhal.preflight.schemas
@@ -82,6 +82,7 @@ schemas: .venv/.dev ## Write schemas/ from the models
 	$(BIN)/python -m narwhal.report.schemas
 	$(BIN)/python -m narwhal.advise.schemas
 	$(BIN)/python -m narwhal.router.schemas
+	$(BIN)/python -m narwhal.observe.dashboards
 
 format: .venv/.dev ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix .

@@ -77,10 +77,39 @@ def alerts(fleet: Fleet) -> Figures:
     return figures
 
 
-def all_up(running: Running, engines: int) -> bool:
+@drill("standby-alerts", plan=Plan(engines=2, prefill=1, standby=True))
+def standby_alerts(fleet: Fleet) -> Figures:
+    """The standby killed.
+
+    While it follows nothing is told, of what it says of roles and engines neither; then that it is down, and is missed.
+
+    Both routers are on this machine, and each tells Prometheus of both.
+    """
+    wanted = {
+        "down_s": {"alertname": "NarwhalRouterDown", "router": "standby"},
+        "missing_s": {"alertname": "NarwhalStandbyMissing", "router": "primary"},
+    }
+    folder = fleet.folder / "observe"
+    folder.mkdir()
+    with run(hurried(fleet.expanded), folder) as running, fleet.clients(2, pause_s=0.2):
+        eventually(lambda: all_up(running, len(fleet.engines), routers=2), "a look at every target")
+        leads = {found["metric"]["router"]: found["value"][1] for found in query(running, "narwhal_lease_leads")}
+        expect(leads == {"primary": "1", "standby": "0"}, f"who leads: {leads}")
+        fleet.standby.process.kill()
+        expect(not told(running), f"told while all was well: {told(running)}")
+        figures = all_told(running, wanted)
+        strange = [labels for labels in told(running) if not any(w.items() <= labels.items() for w in wanted.values())]
+        expect(not strange, f"told too: {strange}")
+        fleet.standby.process.start()
+        cleared = lambda: not told(running)  # noqa: E731
+        figures["clear_s"] = eventually(cleared, "the end of all alerts", patience_s=PATIENCE_S)
+    return figures
+
+
+def all_up(running: Running, engines: int, *, routers: int = 1) -> bool:
     """Whether every target is scraped."""
     up = query(running, "up == 1")
-    return sum("engine" in found["metric"] for found in up) == engines and len(up) == engines + 1
+    return sum("engine" in found["metric"] for found in up) == engines and len(up) == engines + routers
 
 
 def all_told(running: Running, wanted: dict[str, Labels]) -> Figures:
@@ -123,8 +152,8 @@ def all_have_series(running: Running, lacking: set[str]) -> None:
         expect(not lacking, f"without series: {sorted(lacking)}")
 
 
-def test_faults_are_told_and_dashboards_have_series(tmp_path: Path) -> None:
-    drilled: Drill = alerts
+@pytest.mark.parametrize("drilled", [alerts, standby_alerts], ids=lambda drilled: drilled.name)
+def test_what_goes_wrong_is_told_and_what_is_over_is_not(drilled: Drill, tmp_path: Path) -> None:
     [done] = run_drills([drilled], print, where=tmp_path)
     assert done.outcome == "passed", f"{done.reason}; {done.kept}"
 

@@ -24,7 +24,7 @@ def rendered(tmp_path: Path) -> Path:
 def test_each_alert_fires_with_its_labels_and_clears(rendered: Path) -> None:
     tests = [case.document() for case in CASES]
     tests += [quiet("follows", FOLLOWS, 20), quiet("no traffic", QUIET, 60)]
-    document = {"rule_files": ["narwhal.rules.yml"], "evaluation_interval": "15s", "tests": tests}
+    document = {"rule_files": ["narwhal.rules.yml"], "evaluation_interval": "30s", "tests": tests}
     (rendered / "tests.yml").write_text(json.dumps(document))
     call("promtool", "test", "rules", rendered / "tests.yml")
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from narwhal.documents import data_path
+
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.packaging
 
@@ -41,8 +43,18 @@ def test_the_wheel_holds_the_data(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     for wanted in ("schemas/fleet/v1.json", "schemas/command-result/v1.json", "templates/profiles/demo.json"):
         assert f"narwhal/_data/{wanted}" in names
+    for wanted in ("templates/grafana/narwhal-ops.json", "docs/runbooks.md"):  # what narwhal observe render copies
+        assert f"narwhal/_data/{wanted}" in names
     assert any(name.startswith("narwhal/_data/inventories/") for name in names)
     assert not any(name.startswith("tests/") for name in names)
+
+
+def test_the_wheel_renders_what_prometheus_and_grafana_read(installed: Path, tmp_path: Path) -> None:
+    fleet = data_path("inventories", "one-box", "fleet.yaml")
+    done = run(installed, "narwhal", "observe", "render", str(fleet), "-o", str(tmp_path / "observe"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "observe/grafana/narwhal-engines.json").is_file()
+    assert "## Engine ejected" in (tmp_path / "observe/runbooks.md").read_text()
 
 
 def test_help_and_version(installed: Path) -> None:
