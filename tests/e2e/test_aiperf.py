@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from narwhal.report import read_runs
 from tests.e2e.routers import Fleet, fleet_of
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(1200)]
@@ -67,3 +68,7 @@ def test_every_request_is_served_and_its_tokens_counted(
     assert fleet.router.state()["counts"]["served"] - before == REQUESTS
     rows = fleet.router.rows("request")[-REQUESTS:]
     assert {row["completion_tokens"] for row in rows} == {TOKENS}
+    (run,) = read_runs([tmp_path])
+    (one,) = run.taken
+    assert (one.point.source, one.point.served, len(one.requests)) == ("aiperf", REQUESTS, REQUESTS)
+    assert one.point.tpot_s is not None

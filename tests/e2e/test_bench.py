@@ -15,6 +15,7 @@ import pytest
 from narwhal.documents import problems
 from narwhal.engine.launch import simulated_argv
 from narwhal.measure import BenchEvidence, read_evidence
+from narwhal.report import make_report, read_runs
 from tests.e2e.routers import Fleet, fleet_of
 from tests.router.harness import eventually, post, read_until
 
@@ -104,6 +105,18 @@ def test_three_points_agree_with_the_journal_and_are_passed_over_then(fleet: Fle
     again = bench(fleet, tmp_path, POINTS)
     assert [point["kept"] for point in again["data"]["points"]] == [True, True, True]
     assert again["artifacts"] == result["artifacts"]
+    reported(tmp_path / "out")
+
+
+def reported(out: Path) -> None:
+    """A report of these points has their figures, and the life of a request in parts that follow each other."""
+    report = make_report(read_runs([out]), requests=["slowest"])
+    (run,) = report.runs
+    assert {point.point: point.standing for point in run.points} == {point["name"]: "counts" for point in POINTS}
+    assert run.unusable == []
+    for story in report.requests:
+        assert (story.parts[0].name, story.parts[-1].name) == ("queue", "decode")
+        assert [part.from_s for part in story.parts[1:]] == [part.to_s for part in story.parts[:-1]]
 
 
 def test_a_point_below_what_it_declares_is_a_finding(fleet: Fleet, tmp_path: Path) -> None:
