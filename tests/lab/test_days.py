@@ -8,7 +8,6 @@ import hashlib
 import io
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,7 +18,7 @@ import pytest
 
 from tests.lab import client, network
 from tests.lab.hosts import Lab
-from tests.lab.playing import Fleet, Played
+from tests.lab.playing import Fleet, Played, Said
 from tests.lab.tools import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
@@ -63,23 +62,19 @@ def before(lab: Lab) -> dict[str, set[str]]:
 def rolled(before: dict[str, set[str]], fleet: Fleet, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
     """A fleet of four engines and two routers, with the bundle of the session's."""
     mine = Fleet(lab, tmp_path_factory.mktemp("days"))
-    text = mine.file.read_text()
+    mine.take_bundle(fleet)
     for old, new in PAIRED.items():
-        assert old in text
-        text = text.replace(old, new)
-    mine.file.write_text(text)
-    mine.directory.mkdir(parents=True)
-    shutil.copy(fleet.directory / "bundle.tar", mine.directory)
-    approve(mine)
+        mine.edit(old, new)
+    mine.render()
     return mine
 
 
-def approve(fleet: Fleet) -> str:
-    """Write the digest of the bundle into the fleet file, and render it; the digest."""
+def another_revision(fleet: Fleet) -> str:
+    """Add something to the bundle and approve it; its digest."""
+    with tarfile.open(fleet.directory / "bundle.tar", "a") as bundle:
+        bundle.addfile(tarfile.TarInfo("second"), io.BytesIO())
     digest = "sha256:" + hashlib.sha256((fleet.directory / "bundle.tar").read_bytes()).hexdigest()
-    text = re.sub(r"\n  revision: .*", "", fleet.file.read_text())
-    fleet.file.write_text(text.replace('  python: "3.11"\n', f'  python: "3.11"\n  revision: "{digest}"\n'))
-    fleet.render()
+    fleet.file.write_text(re.sub('revision: ".*"', f'revision: "{digest}"', fleet.file.read_text()))
     return digest
 
 
@@ -107,6 +102,12 @@ def current(lab: Lab, host: str) -> str:
 def cohorts(lab: Lab) -> set[str]:
     """The contracts of the engines that have work, as the router that leads tells."""
     return set(lab.ssh("h3", f"python3 -c '{COHORTS}'", check=False).split())
+
+
+def operated(said: Said) -> str:
+    """What a verb said that did what it was told to."""
+    assert said.code == 0, said.err
+    return said.out
 
 
 def done(played: Played, task: str) -> list[str]:
@@ -153,7 +154,6 @@ def test_nobody_has_the_approved_model(rolled: Fleet) -> None:
     played = rolled.play("distribute-model")
     assert played.code == 2
     assert "is the approved one on none of h1, h2; put it on one of them" in played.stops["h1"]
-    passed(rolled.play("unlock"))
 
 
 def test_the_gates_bring_a_fleet_that_serves(rolled: Fleet, lab: Lab) -> None:
@@ -161,25 +161,22 @@ def test_the_gates_bring_a_fleet_that_serves(rolled: Fleet, lab: Lab) -> None:
         passed(rolled.play(gate))
     targets = json.loads(lab.ssh("h3", "cat /etc/narwhal/prometheus/targets.json"))
     assert [group["labels"].get("engine") for group in targets][:4] == ["h1/0", "h1/1", "h2/0", "h2/1"]
-    unchanged(rolled.play("roll"))
 
 
 def test_a_roll_to_another_contract_loses_no_request(rolled: Fleet, lab: Lab, tmp_path: Path) -> None:
-    with tarfile.open(rolled.directory / "bundle.tar", "a") as bundle:
-        bundle.addfile(tarfile.TarInfo("second"), io.BytesIO())
-    rolled.file.write_text(
-        rolled.file.read_text().replace("  per_host: 2\n", "  per_host: 2\n  args: {block-size: 32}\n")
-    )
-    revision = approve(rolled)
+    revision = another_revision(rolled)
+    rolled.change("  per_host: 2\n", "  per_host: 2\n  args: {block-size: 32}\n")
     before = {host: pids(lab, host) for host in ("h1", "h2")}
-    passed(rolled.play("roll", "--check", "--diff"))
+    dry = rolled.play("roll", "--check", "--diff", "--limit", "h1")
+    passed(dry)
+    assert {host for host, _ in dry.changed} == {"h1"}
     assert {host: pids(lab, host) for host in ("h1", "h2")} == before
     with load(tmp_path) as outcomes:
         play = rolled.start("roll")
         try:
-            eventually(lambda: len(cohorts(lab)) == 2, "two contracts beside each other", 400)
+            eventually(lambda: len(cohorts(lab)) == 2, "two contracts beside each other", 1200)
         finally:
-            played = play.end()
+            played = play.end(2000)
     passed(played)
     served_all(outcomes)
     assert done(played, "Drain the engines") == done(played, "Restart the engines") == ["h1", "h2"]
@@ -189,39 +186,52 @@ def test_a_roll_to_another_contract_loses_no_request(rolled: Fleet, lab: Lab, tm
     unchanged(rolled.play("roll"))
 
 
+def test_a_complete_roll_is_rolled_back_without_a_failed_request(rolled: Fleet, lab: Lab, tmp_path: Path) -> None:
+    with load(tmp_path) as outcomes:
+        said = rolled.operate("rollback", str(rolled.file), "--yes")
+    assert "rollback: done; h1, h2, h3 changed" in operated(said)
+    assert f"{rolled.file} still asks for the other state" in said.out
+    for host in ("h1", "h2"):
+        assert f"Drain the engines: changed at {host}" in said.err
+        assert "block-size" not in lab.ssh(host, "cat /etc/narwhal/launch/*.json")
+    served_all(outcomes)
+    assert len(cohorts(lab)) == 1
+    assert rolled.evidence("rollback")["facts"]["h2"]["brought_back"] != []
+
+
 def test_a_roll_stops_at_the_first_bad_host(rolled: Fleet, lab: Lab, tmp_path: Path) -> None:
     before = {host: (pids(lab, host), current(lab, host)) for host in ("h1", "h2")}
-    rolled.change("args: {block-size: 32}", "args: {block-size: 32, fault: nonsense}")
+    rolled.edit("args: {block-size: 32}", "args: {fault: nonsense}")
     with load(tmp_path) as outcomes:
-        played = rolled.play("roll")
-    assert played.code == 2
-    assert list(played.stops) == ["h1"]
-    assert re.search('h1 is the first bad host, at ".*Restart the engines": .*narwhal rollback', played.stops["h1"])
+        said = rolled.operate("roll", str(rolled.file), "--yes")
+    assert said.code == 1
+    assert "roll failed: h1: " in said.err
+    assert re.search('h1 is the first bad host, at ".*Restart the engines": .*narwhal rollback', said.err)
     served_all(outcomes)
     assert (pids(lab, "h2"), current(lab, "h2")) == before["h2"]
 
 
 def test_a_rollback_undoes_that_roll_alone(rolled: Fleet, lab: Lab, tmp_path: Path) -> None:
     with load(tmp_path) as outcomes:
-        played = rolled.play("rollback")
-    passed(played)
+        said = rolled.operate("rollback", str(rolled.file), "--yes")
+    assert "rollback: done; h1 changed" in operated(said)
     served_all(outcomes)
-    assert done(played, "Restart the engines") == ["h1"]
     assert "nonsense" not in lab.ssh("h1", "cat /etc/narwhal/launch/0.json")
     unchanged(rolled.play("rollback"))
-    rolled.change(", fault: nonsense", "")
-    unchanged(rolled.play("roll"))
 
 
 def test_what_was_stopped_stays_stopped_until_it_is_deployed_again(rolled: Fleet, lab: Lab) -> None:
     running = "systemctl list-units --plain --no-legend --state=running 'narwhal-*'"
     assert lab.ssh("h3", running) != ""
-    passed(rolled.play("stop"))
+    said = rolled.operate("stop", str(rolled.file), "--yes")
+    assert f"`narwhal deploy {rolled.file}` starts them again" in operated(said)
     for host in lab.hosts():
         assert lab.ssh(host, running) == ""
         assert lab.ssh(host, "ls /etc/systemd/system/multi-user.target.wants | grep narwhal", check=False) == ""
     unchanged(rolled.play("stop"))
-    passed(rolled.play("gate-c-engines"))
+    rolled.change("  args: {fault: nonsense}\n", "")
+    for gate in ("gate-b-install", "gate-c-engines"):
+        passed(rolled.play(gate))
     assert lab.ssh("h1", running) != ""
 
 
@@ -231,7 +241,8 @@ def test_a_purge_leaves_nothing_behind(rolled: Fleet, lab: Lab, before: dict[str
     assert "this removes the fleet lab from its hosts, and you named another" in played.stops["h1"]
     passed(rolled.play("purge", "-e", "narwhal_purge=lab", "--check"))
     assert lab.ssh("h1", "ls -d /opt/narwhal") == "/opt/narwhal\n"
-    passed(rolled.play("purge", "-e", "narwhal_purge=lab"))
+    said = rolled.operate("purge", str(rolled.file), "--confirm", "lab")
+    assert "purge: done; h1, h2, h3 changed" in operated(said)
     for host in lab.hosts():
         assert sorted(seen(lab, host) ^ before[host]) == []
     unchanged(rolled.play("purge", "-e", "narwhal_purge=lab"))
