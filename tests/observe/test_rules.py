@@ -8,7 +8,7 @@ import pytest
 from narwhal.documents import data_path
 from narwhal.fleet import open_fleet
 from narwhal.observe import observe_files, write_files
-from narwhal.observe.alerts import ALERTS
+from narwhal.observe.alerts import ALERTS, GROUPS
 from tests.observe.cases import CASES, FOLLOWS, QUIET, quiet
 from tests.observe.tools import call
 
@@ -24,7 +24,15 @@ def rendered(tmp_path: Path) -> Path:
 def test_each_alert_fires_with_its_labels_and_clears(rendered: Path) -> None:
     tests = [case.document() for case in CASES]
     tests += [quiet("follows", FOLLOWS, 20), quiet("no traffic", QUIET, 60)]
-    document = {"rule_files": ["narwhal.rules.yml"], "evaluation_interval": "30s", "tests": tests}
+    document = {
+        "rule_files": ["narwhal.rules.yml"],
+        "evaluation_interval": "30s",
+        "group_eval_order": [
+            "narwhal",
+            *(f"narwhal-{name}" for name in GROUPS),
+        ],  # else in any order, each time another
+        "tests": tests,
+    }
     (rendered / "tests.yml").write_text(json.dumps(document))
     call("promtool", "test", "rules", rendered / "tests.yml")
 
