@@ -1,11 +1,11 @@
 """Goodput of two simulated engines as real processes, beside what `narwhal simulate` predicts for them.
 
-    python bench/measure/goodput.py [--seconds 60] [--lag-ms 20]
+    python bench/measure/goodput.py [--seconds 60] [--busy]
 
 One trace, one fleet file, one seed: `narwhal simulate --goodput` searches in simulation, then `narwhal bench --goodput`
-between half and one and a half of that rate, on a fleet of its own. Both leave the first 30 s unscored. Prints one JSON
+between three and five quarters of that rate, on a fleet of its own. Both leave the first 30 s unscored. Prints one JSON
 line with both rates and their ratio (goal: within 15 %). Needs two free cores: on a busy machine points are invalid,
-and it says so.
+and it says so; with `--busy` they count as long as the load was not late by more than 100 ms (try `nice -n -15`).
 """
 
 import argparse
@@ -46,29 +46,29 @@ def _write_trace(path: Path, seconds: float) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def _declare(folder: Path, trace: Path, seconds: float, predicted_rps: float, lag_ms: float) -> Path:
+def _declare(folder: Path, trace: Path, seconds: float, predicted_rps: float, *, busy: bool) -> Path:
     point = {
         "name": "two-engines",
         "traffic": {"kind": "trace", "path": str(trace), "rate_rps": predicted_rps},
         "warmup_s": _UNSCORED_S,
         "duration_s": seconds,
-        "search": {"low_rps": predicted_rps / 2, "high_rps": 1.5 * predicted_rps, "precision": 0.05},
+        "search": {"low_rps": 0.75 * predicted_rps, "high_rps": 1.25 * predicted_rps, "precision": 0.05},
     }
     document = {"apiVersion": "narwhal/v1", "kind": "Benchmark", "metadata": {"name": "goodput"}, "points": [point]}
-    document["validity"] = {"lag_p99_s": lag_ms / 1e3}
+    document["validity"] = {"lag_p99_s": 0.1, "waited_share": 1.0, "stall_s": 2.0} if busy else {}
     path = folder / "bench.yaml"
     path.write_text(json.dumps(document))
     return path
 
 
-def _compare(folder: Path, seconds: float, lag_ms: float) -> dict[str, Any]:
+def _compare(folder: Path, seconds: float, *, busy: bool) -> dict[str, Any]:
     home = str(folder / "dev")
     _narwhal("dev", "init", "--template", "simulated", "--engines", "2", "--port", str(free_run(1)), "--dir", home)
     fleet, trace = f"{home}/fleet.yaml", folder / "trace.jsonl"
     _write_trace(trace, seconds + _UNSCORED_S)
     asked = ("--trace", str(trace), "--policy", "static", "--seeds", "1", "--goodput")
     predicted_rps = _narwhal("simulate", fleet, *asked)["policies"]["static"]["goodput_rps"]
-    points = _declare(folder, trace, seconds, predicted_rps, lag_ms)
+    points = _declare(folder, trace, seconds, predicted_rps, busy=busy)
     try:
         _narwhal("dev", "up", "--dir", home)
         out = str(folder / "out")
@@ -89,10 +89,10 @@ def _compare(folder: Path, seconds: float, lag_ms: float) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0, help="scored seconds of each rate")
-    parser.add_argument("--lag-ms", type=float, default=20.0, help="lateness that a point may have")
+    parser.add_argument("--busy", action="store_true", help="count figures of a machine that does other things too")
     options = parser.parse_args()
     with ends_like_ctrl_c(), tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(_compare(Path(folder), options.seconds, options.lag_ms)))
+        print(json.dumps(_compare(Path(folder), options.seconds, busy=options.busy)))
 
 
 if __name__ == "__main__":

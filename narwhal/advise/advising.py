@@ -45,6 +45,8 @@ class AdviseAsk:
 
 def advise(asked: AdviseAsk, say: Callable[[str], None]) -> Advice:
     """Whether to disaggregate. Raises `AdviseError` and what `narwhal.simulate.prepare` raises."""
+    if asked.ask.fleet is None and (asked.ask.curves is None or asked.ask.engines is None):
+        raise AdviseError("name a fleet file, or give --profile and --engines, such as --profile 8b-h100 --engines 4")
     prepared = simulate.prepare(asked.ask)  # by its room: `prepare` is also the name of a module there
     base = _base(prepared, asked)
     if len(base.engines) < 2:

@@ -17,7 +17,7 @@ from narwhal.measure.point import Say, Work, measure
 from narwhal.measure.prompts import IdPrompts, Prompts, served_count, text_prompts
 from narwhal.measure.traffic import at, own_rate, planned, with_lengths
 from narwhal.measure.watching import State, Watch
-from narwhal.profiling import engine_profile
+from narwhal.profiling import EngineError, EngineUrl, engine_profile, engine_urls
 
 CHAT_PATH, COMPLETIONS_PATH = "/v1/chat/completions", "/v1/completions"
 LEVEL = 0.9
@@ -172,7 +172,7 @@ async def _measured(plan: Plan, point: Point, parent: Path, say: Say) -> Measure
         return Measured(*found, kept=True)
     seconds = point.warmup_s + point.duration_s
     say(f"    {len(work.requests)} requests in {seconds:g} s, {len(work.requests) / seconds:.2f} a second")
-    watch = Watch(plan.admin) if plan.admin is not None else None
+    watch = Watch(plan.admin, _engines(plan.expanded)) if plan.admin is not None else None
     folder, evidence = await measure(work, watch, say)
     say(f"    {summary(evidence)}")
     return Measured(folder, evidence, kept=False)
@@ -238,6 +238,16 @@ def _inputs(plan: Plan, point: Point, slo: Slo) -> BenchInputs:
         profiles=dict(_profiles(plan.expanded)) if plan.expanded is not None else {},
         narwhal=narwhal.__version__,
     )
+
+
+def _engines(expanded: Expanded | None) -> dict[str, EngineUrl]:
+    """How engines are asked for their metrics; none without a fleet file, or where their key is not to be had here."""
+    if expanded is None:
+        return {}
+    try:
+        return engine_urls(expanded)
+    except EngineError:
+        return {}
 
 
 def _state(admin: AdminClient) -> State:

@@ -355,9 +355,11 @@ class BenchSample(Model):
 
 
 class BenchScrape(Model):
-    """The router's metrics at one moment: a line of `metrics.jsonl`."""
+    """Metrics of the router, or of an engine, at one moment: a line of `metrics.jsonl`."""
 
     t_s: float
     """Seconds after the load began."""
+    engine: Text | None = None
+    """`HOST/INDEX` whose metrics these are; null: the router's."""
     text: str
     """In Prometheus' text format."""

@@ -10,6 +10,7 @@ from narwhal.measure.checks import busy
 from narwhal.measure.errors import BenchError
 from narwhal.measure.evidence import BenchSample, BenchScrape, EngineSample
 from narwhal.measure.load import Load
+from narwhal.profiling import EngineError, EngineUrl, ask
 
 State = Mapping[str, Any]
 SAMPLE_S = 1.0
@@ -18,13 +19,19 @@ SCRAPE_EVERY = 5
 _ROWS_S = 15.0
 """How long rows of requests that are over may take to be written."""
 _LOOK_S = 0.25
+_ENGINE_S = 5.0
+"""How long an engine may take to tell its metrics."""
 
 
 class Watch:
-    """What the router says while a load runs."""
+    """What the router and its engines say while a load runs.
 
-    def __init__(self, admin: AdminClient) -> None:
+    `engines` are those whose own metrics are read; one that cannot be reached from here is not asked again.
+    """
+
+    def __init__(self, admin: AdminClient, engines: Mapping[str, EngineUrl] | None = None) -> None:
         self.admin = admin
+        self._engines = dict(engines or {})
         self.samples: list[BenchSample] = []
         self.scrapes: list[BenchScrape] = []
         self.rows: list[Mapping[str, Any]] = []
@@ -69,10 +76,25 @@ class Watch:
                 if len(self.samples) % SCRAPE_EVERY == 1:
                     text = await asyncio.to_thread(self.admin.metrics)
                     self.scrapes.append(BenchScrape(t_s=round(t_s, 3), text=text))
+                    await self.scrape_engines(load)
             except (UnreachableError, RefusedError):
                 pass  # the checks at the end say what became of it
             each()
             await asyncio.sleep(SAMPLE_S)
+
+    async def scrape_engines(self, load: Load) -> None:
+        """Keep what the engines' own metrics say now."""
+        await asyncio.gather(*(self._scrape(url, load) for url in list(self._engines.values())))
+
+    async def _scrape(self, url: EngineUrl, load: Load) -> None:
+        t_s = load.elapsed_s()
+        try:
+            answer = await ask(url, "/metrics", timeout_s=_ENGINE_S)
+        except EngineError:
+            self._engines.pop(url.id, None)
+            return
+        text = answer.body.decode("utf-8", "replace")
+        self.scrapes.append(BenchScrape(t_s=round(t_s, 3), engine=url.id, text=text))
 
     async def read_rows(self, ids: set[str]) -> None:
         """Read the journal on until it has a row of each of these requests, or nothing comes for a while."""

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from narwhal.diagnose import AdminClient
 from narwhal.fleet.model import MixTraffic, Point, RateTraffic, SharedPrefix, Slo, TraceTraffic, Validity
-from narwhal.measure import BenchError, Outcome, Planned
+from narwhal.measure import BenchError, Load, Outcome, Planned, Target
 from narwhal.measure.bench import bisect, rounded
 from narwhal.measure.checks import busy, not_stolen, same_engines, same_router, schedule_kept, verdict
 from narwhal.measure.figures import client_facts, figures
@@ -20,6 +21,8 @@ from narwhal.measure.machine import cpu_ticks, stolen_share
 from narwhal.measure.prompts import IdPrompts, text_prompts
 from narwhal.measure.reconcile import alone, reconciled
 from narwhal.measure.traffic import at, own_rate, planned
+from narwhal.measure.watching import Watch
+from narwhal.profiling import EngineUrl
 
 SLO = Slo(ttft_s=1.0, tpot_s=0.05)
 
@@ -346,3 +349,31 @@ def test_a_search_closes_in_on_the_rate() -> None:
     assert high - low <= 0.05 * high
     assert len(tried) == len(set(tried)) < 10
     assert tried == [rounded(rate_rps) for rate_rps in tried]
+
+
+def test_engines_that_can_be_reached_tell_their_metrics() -> None:
+    async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0])
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nup 1")
+        await writer.drain()
+        writer.close()
+
+    async def run() -> Watch:
+        server = await asyncio.start_server(answered, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        closed = await asyncio.start_server(answered, "127.0.0.1", 0)
+        nobody = closed.sockets[0].getsockname()[1]
+        closed.close()
+        await closed.wait_closed()
+        urls = {id_: EngineUrl(id_, f"http://127.0.0.1:{at}") for id_, at in (("h/0", port), ("h/1", nobody))}
+        watch = Watch(AdminClient("http://127.0.0.1:1"), urls)
+        load = Load(Target("127.0.0.1", port, "m"), [])
+        for _ in range(2):
+            await watch.scrape_engines(load)
+        server.close()
+        return watch
+
+    asked: list[bytes] = []
+    watch = asyncio.run(run())
+    assert [(scrape.engine, scrape.text) for scrape in watch.scrapes] == [("h/0", "up 1")] * 2
+    assert asked == [b"GET /metrics HTTP/1.1"] * 2
