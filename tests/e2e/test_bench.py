@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -100,6 +101,8 @@ def test_three_points_agree_with_the_journal_and_are_passed_over_then(fleet: Fle
             assert lines
             assert [problems(line, f"bench-{schema}") for line in lines] == [[]] * len(lines)
         assert "127.0.0.1" not in (folder / "samples.jsonl").read_text() + (folder / "BenchEvidence.json").read_text()
+    folders = [Path(folder) for folder in result["artifacts"]]
+    assert any(max(map(abs, apart_s(folder))) <= allowed_s(evidence_of(folder)) for folder in folders)
     served = fleet.router.state()["counts"]["served"] - before["served"]
     assert served >= sent  # /tokenize was served too
     again = bench(fleet, tmp_path, POINTS)
@@ -117,6 +120,25 @@ def reported(out: Path) -> None:
     for story in report.requests:
         assert (story.parts[0].name, story.parts[-1].name) == ("queue", "decode")
         assert [part.from_s for part in story.parts[1:]] == [part.to_s for part in story.parts[:-1]]
+
+
+def apart_s(folder: Path) -> tuple[float, float]:
+    """Medians of what the client's TTFT and TPOT have over the journal's, request by request, in seconds."""
+    told = {row["id"]: row for row in rows(folder, "journal.jsonl") if row.get("type") == "request"}
+    mine = [row for row in rows(folder, "requests.jsonl") if row["result"] == "served"]
+    first, gaps = (
+        [row[name] - told[row["id"]][name] for row in mine if row[name] is not None] for name in ("ttft_s", "tpot_s")
+    )
+    assert len(first) == len(gaps) == len(mine) > 0
+    return statistics.median(first), statistics.median(gaps)
+
+
+def allowed_s(evidence: BenchEvidence) -> float:
+    """5 ms where the client had its core; else as much more as its own evidence says that it was held up."""
+    client = evidence.client
+    assert client.waited_share is not None
+    assert client.stall_max_s is not None
+    return 0.005 + (client.stall_max_s if client.waited_share > 0.05 else 0.0)
 
 
 def test_a_point_below_what_it_declares_is_a_finding(fleet: Fleet, tmp_path: Path) -> None:
