@@ -59,8 +59,8 @@ def test_gate_a_works_without_narwhal_and_changes_nothing(served: Fleet, lab: La
     passed(played)
     assert played.changed == []
     evidence = served.directory / "evidence" / "a-discover"
-    assert sorted(file.name for file in evidence.iterdir()) == ["h1.json", "h2.json", "h3.json"]
-    assert {file.stat().st_mode & 0o777 for file in evidence.iterdir()} == {0o600}
+    assert sorted(file.name for file in evidence.glob("*.json")) == ["h1.json", "h2.json", "h3.json"]
+    assert {file.stat().st_mode & 0o777 for file in evidence.glob("*.json")} == {0o600}
     seen = json.loads((evidence / "h2.json").read_text())
     assert seen["fabric"] == {"interface": "eth1", "address": network.address("h2", "fabric")}
     assert seen["python"] == "3.11"
