@@ -137,7 +137,9 @@ def _pass(
 
 def _served(opened: Opened, choice: Choice, evidence: GateEvidence, path: Path, say: Say) -> GateEvidence:
     """Gate G's evidence with what is seen through the tunnel, which it fails by."""
-    seen, failure = check_serving(opened, choice.load or declared_load(opened), say)
+    serving = [role for fact in evidence.facts.values() for role in fact.get("serving", ())]
+    load = choice.load or declared_load(opened)
+    seen, failure = check_serving(opened, load, say, standby=serving == ["standby"])
     update: dict[str, Any] = {"serving": seen, "ended_at": utc_now()}
     if failure is not None:
         update |= {"verdict": "failed", "failure": failure}

@@ -38,12 +38,16 @@ class Answer:
 
 
 def check_serving(
-    opened: Opened, load: str | None, say: Callable[[str], None]
+    opened: Opened, load: str | None, say: Callable[[str], None], *, standby: bool = False
 ) -> tuple[dict[str, Any], Failure | None]:
-    """Ask the primary router for readiness, metrics and one completion, then run `load`; what was seen, what failed."""
+    """Ask the router that leads for readiness, metrics and one completion, then run `load`; what was seen, what failed.
+
+    `standby`: it is the standby that leads, since a primary that was restarted has handed over to it.
+    """
     seen: dict[str, Any] = {}
+    routers = opened.declared.routers
     try:
-        with open_tunnel(opened, TunnelWish()) as tunnel:
+        with open_tunnel(opened, TunnelWish(standby)) as tunnel:
             _ready(tunnel, seen)
             _metrics(tunnel, seen)
             _completion(opened, tunnel, seen)
@@ -51,7 +55,7 @@ def check_serving(
                 say(f"through the tunnel: {load}")
                 _load(load, tunnel, seen)
     except DeployError as error:
-        host = opened.declared.routers.primary
+        host = routers.standby if standby else routers.primary
         return seen, Failure(host=host, task="Ask through the tunnel", message=error.message, next_step=error.hint)
     return seen, None
 

@@ -69,7 +69,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
         return [sys.executable, str(FAKE), *real(run)[4:]]
 
     monkeypatch.setattr(ansible, "command", command)
-    monkeypatch.setattr(deploying, "check_serving", lambda *_: ({"completion": {"tokens": 4}}, None))
+    monkeypatch.setattr(deploying, "check_serving", lambda *_, **__: ({"completion": {"tokens": 4}}, None))
     return Fake(log, monkeypatch)
 
 

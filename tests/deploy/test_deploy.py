@@ -14,6 +14,7 @@ import pytest
 
 from narwhal.cli import deploy as _deploy
 from narwhal.cli.app import run_app
+from narwhal.deploy import deploying
 from narwhal.documents import problems
 from tests.deploy.conftest import Fake
 
@@ -140,6 +141,22 @@ def test_one_gate_alone_needs_those_before_it(fleet: Path, fake: Fake, capsys: p
     assert fake.letters == "B"
     assert run(fleet, "--only", "H") == 2
     assert run(fleet, "--limit", "nobody") == 2
+
+
+@pytest.mark.parametrize("leads", ["primary", "standby"])
+def test_gate_g_looks_at_the_router_that_leads(
+    fleet: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch, leads: str
+) -> None:
+    asked = []
+
+    def check(*_: object, standby: bool) -> tuple[dict[str, Any], None]:
+        asked.append(standby)
+        return {}, None
+
+    monkeypatch.setattr(deploying, "check_serving", check)
+    fake.tell({"gate-g-serve.yml": {"facts": {"edge": {"serving": [leads]}, "a": {}}}})
+    assert run(fleet) == 0
+    assert asked == [leads == "standby"]
 
 
 def test_check_shows_differences_and_leaves_nothing(
