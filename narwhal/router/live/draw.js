@@ -7,6 +7,8 @@ const engines = new Map(); // id -> {role, card}
 const history = [];
 let clock = { now: 0, at: 0 };
 let before = null;
+let links = { transport: "", pairs: [] };
+let matrix = "";
 
 function el(tag, name = "", ...inner) {
   const made = document.createElement(tag);
@@ -93,6 +95,7 @@ function drawState(part) {
   }
   const share = state.attainment_60s;
   setMeter(attained, share, percent(share), 1, part.attainment, share !== null && share < part.attainment);
+  drawMatrix();
   drawHistory(state.load);
   drawFigures(part);
   drawNotices(part);
@@ -130,6 +133,7 @@ function drawEngines(rows) {
     if (!known) engines.set(engine.id, (known = newCard(engine.id)));
     const moved = known.role !== undefined && known.role !== engine.role;
     known.role = engine.role;
+    known.live = ["live", "suspected", "silent"].includes(engine.state);
     drawEngine(known, engine);
     placed[engine.role].push(known.card);
     if (moved) {
@@ -311,27 +315,40 @@ const SIGNS = { in: "✓", out: "✕", doubtful: "?", idle: "·" };
 const WORDS = { in: "carries handoffs", out: "out", doubtful: "failed lately, others are preferred", idle: "an engine of it has no work now" };
 
 function drawLinks(part) {
-  const rows = part.pairs.map(([producer, consumer, state, used, reason, transport]) => ({ producer, consumer, state, used, reason, transport }));
-  const used = rows.filter((row) => row.used);
-  const count = (state) => used.filter((row) => row.state === state).length;
-  const sums = ["in", "doubtful", "out", "idle"].filter(count).map((state) => `${SIGNS[state]} ${count(state)} ${state}`);
-  set(at("links-sum"), used.length ? sums.join(", ") : "no pair is in use");
-  const transports = [...new Set(used.map((row) => row.transport).filter(Boolean))];
-  set(at("transport"), transports.join(", "));
-  const consumers = [...new Set(used.map((row) => row.consumer))].sort();
-  const producers = [...new Set(used.map((row) => row.producer))].sort();
-  const cells = new Map(used.map((row) => [`${row.producer} ${row.consumer}`, row]));
-  const head = el("tr", "", el("th", "", "from \\ to"), ...consumers.map((id) => el("th", "", id)));
-  const body = producers.map((from) => el("tr", "", el("th", "", from), ...consumers.map((to) => linkCell(cells.get(`${from} ${to}`), transports.length > 1))));
-  at("matrix").replaceChildren(...(used.length ? [el("table", "", el("thead", "", head), el("tbody", "", ...body))] : []));
-  const bad = rows.filter((row) => row.state === "out" || row.state === "doubtful");
+  links = part;
+  set(at("transport"), part.transport);
+  drawMatrix();
+  const bad = part.pairs.filter((pair) => pair.state !== "in");
   at("links-out").replaceChildren(
-    ...bad.map((row) => el("li", "", el("b", "", `${row.producer} > ${row.consumer}`), ` ${row.state === "out" ? "quarantined" : WORDS[row.state]}`, el("span", "why", row.reason))),
+    ...bad.map((pair) => el("li", "", el("b", "", `${pair.producer} > ${pair.consumer}`), ` ${pair.state === "out" ? "quarantined" : WORDS[pair.state]}`, el("span", "why", pair.reason))),
   );
 }
 
+// Every prefill engine with every decode engine; drawn again when a role, a standing or a pair is another.
+function drawMatrix() {
+  const rows = [...engines.entries()].sort(([a], [b]) => (a < b ? -1 : 1));
+  const key = JSON.stringify([links, rows.map(([id, known]) => [id, known.role, known.live])]);
+  if (key === matrix) return;
+  matrix = key;
+  const of = (role) => rows.filter(([, known]) => known.role === role);
+  const listed = new Map(links.pairs.map((pair) => [`${pair.producer} ${pair.consumer}`, pair]));
+  const counts = { in: 0, doubtful: 0, out: 0, idle: 0 };
+  const body = of("prefill").map(([from, producer]) => {
+    const cells = of("decode").map(([to, consumer]) => {
+      const pair = listed.get(`${from} ${to}`) ?? { producer: from, consumer: to, state: "in", reason: "", transport: links.transport };
+      const state = pair.state !== "out" && !(producer.live && consumer.live) ? "idle" : pair.state;
+      counts[state] += 1;
+      return linkCell({ ...pair, state }, pair.transport !== links.transport);
+    });
+    return el("tr", "", el("th", "", from), ...cells);
+  });
+  const sums = Object.keys(counts).filter((state) => counts[state]).map((state) => `${SIGNS[state]} ${counts[state]} ${state}`);
+  set(at("links-sum"), sums.join(", ") || "no pair is in use");
+  const head = el("tr", "", el("th", "", "from \\ to"), ...of("decode").map(([id]) => el("th", "", id)));
+  at("matrix").replaceChildren(...(sums.length ? [el("table", "", el("thead", "", head), el("tbody", "", ...body))] : []));
+}
+
 function linkCell(row, named) {
-  if (!row) return el("td");
   const cell = el("td", row.state, named && row.transport ? `${SIGNS[row.state]} ${row.transport}` : SIGNS[row.state]);
   const words = `${row.producer} to ${row.consumer}: ${WORDS[row.state]}${row.reason ? `, ${row.reason}` : ""}${row.transport ? `, by ${row.transport}` : ""}`;
   cell.title = words;

@@ -1,5 +1,6 @@
 """What is shown live: four parts, each sent when it is another than before (schema: `schemas/live/v1.json`)."""
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 from narwhal.control.link import Link
 from narwhal.control.links import in_use
 from narwhal.control.records import Decision
-from narwhal.control.state import Engine
+from narwhal.control.state import Pool
 from narwhal.router.rows import ChangeRow, PairRow
 
 if TYPE_CHECKING:
@@ -53,14 +54,13 @@ class ChangesPart(msgspec.Struct, frozen=True, tag_field="part", tag="changes"):
     changes: list[ChangeRow | PairRow]
 
 
-class Pair(msgspec.Struct, frozen=True, array_like=True):
-    """One directed pair."""
+class Pair(msgspec.Struct, frozen=True):
+    """A directed pair that is not as the others."""
 
     producer: str
     consumer: str
-    state: Literal["in", "out", "doubtful", "idle"]
-    """As in `Links`."""
-    in_use: bool
+    state: Literal["in", "out", "doubtful"]
+    """As in `Links`; `in`: it carries handoffs, over another transport than most."""
     reason: str
     """Why it is out; empty: it is not."""
     transport: str
@@ -68,8 +68,10 @@ class Pair(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LinksPart(msgspec.Struct, frozen=True, tag_field="part", tag="links"):
-    """Pairs that are in use, and all that are out or doubtful."""
+    """How pairs are. Each prefill engine has one with each decode engine; those that are not listed carry handoffs."""
 
+    transport: str
+    """How KV moves over most of those in use; empty: not told."""
     pairs: list[Pair]
 
 
@@ -90,24 +92,22 @@ def changes_part(shell: "Shell") -> ChangesPart:
 
 
 def links_part(shell: "Shell") -> LinksPart:
-    """The pairs as they are now: each prefill engine's with each decode engine, and others that are in trouble."""
-    engines, doubtful = shell.control.pool.engines, shell.control.pool.doubtful
-    ordered = sorted(engines.items())
-    pairs: list[Pair] = []
-    for producer_id, producer in ordered:
-        doubted = doubtful.get(producer_id, ())
-        for consumer_id, consumer in ordered:
-            link = consumer.links.get(producer_id)
-            used = producer is not consumer and producer.role != consumer.role and in_use(producer, consumer)
-            if used or (link is not None and link.out) or consumer_id in doubted:
-                pairs.append(_pair(producer, consumer, link, used=used, doubted=consumer_id in doubted))
-    return LinksPart(pairs)
+    """The pairs as they are now."""
+    pool = shell.control.pool
+    told = {
+        (producer, consumer.id): link.transport
+        for consumer in pool.engines.values()
+        for producer, link in consumer.links.items()
+        if link.transport and producer in pool.engines and in_use(pool.engines[producer], consumer)
+    }
+    usual = max(Counter(told.values()).items(), key=lambda kind: (kind[1], kind[0]), default=("", 0))[0]
+    listed = {pair for pair, transport in told.items() if transport != usual}
+    for found in (pool.severed, pool.doubtful):
+        listed |= {(producer, consumer) for producer, consumers in found.items() for consumer in consumers}
+    return LinksPart(usual, [_pair(pool, *pair) for pair in sorted(listed)])
 
 
-def _pair(producer: Engine, consumer: Engine, link: Link | None, *, used: bool, doubted: bool) -> Pair:
-    out = link is not None and link.out
-    state: Literal["in", "out", "doubtful", "idle"] = "out" if out else "doubtful" if doubted else "in"
-    if not (out or (producer.live and consumer.live)):
-        state = "idle"
-    reason, transport = ("", "") if link is None else (link.reason, link.transport)
-    return Pair(producer.id, consumer.id, state, used, reason, transport)
+def _pair(pool: Pool, producer: str, consumer: str) -> Pair:
+    link = pool.engines[consumer].links.get(producer) or Link()
+    doubted = consumer in pool.doubtful.get(producer, ())
+    return Pair(producer, consumer, "out" if link.out else "doubtful" if doubted else "in", link.reason, link.transport)

@@ -36,6 +36,13 @@ class _Viewer:
         """The parts as they were sent last."""
         self._live = live
 
+    def show(self, made: dict[str, bytes]) -> None:
+        """Send what changed since the last time."""
+        news = [event for name, event in made.items() if self.sent.get(name) != event]
+        self.sent = made
+        if self.connection.transport is not None and news:
+            self.connection.transport.write(b"".join(news))
+
     def client_gone(self) -> None:
         self._live.viewers.discard(self)
 
@@ -67,13 +74,15 @@ class Live:
             connection.serving = viewer
             connection.transport.write(_HEAD)
             self.viewers.add(viewer)
-            _send(viewer, self._parts())
+            viewer.show(self._latest())
 
     def tick(self) -> None:
         """Send what changed to whoever looks."""
-        if not self.viewers:
-            return
-        made = self._parts()
+        if self.viewers:
+            self.send(self._latest())
+
+    def send(self, made: dict[str, bytes]) -> None:
+        """Send those of the events that are others than before to each viewer that reads."""
         for viewer in list(self.viewers):
             if viewer.connection.slow:
                 viewer.missed += 1
@@ -81,33 +90,28 @@ class Live:
                     viewer.connection.abort()
             else:
                 viewer.missed = 0
-                _send(viewer, made)
+                viewer.show(made)
 
-    def _parts(self) -> dict[str, bytes]:
-        """The events by part; those of the last half tick serve again, however many begin to look."""
+    def _latest(self) -> dict[str, bytes]:
+        """The events; those of the last half tick serve again, however many begin to look."""
         now = self._shell.now()
         if now - self._made_t >= TICK_S / 2:
-            self._made_t = now
-            shell, slo = self._shell, self._shell.settings.slo
-            targets = (slo.ttft_s, slo.tpot_s, slo.attainment)
-            state = StatePart(narwhal.__version__, now, shell.open_requests, *targets, self._state())
-            parts: dict[str, AnyPart] = {
-                "state": state,
-                "decisions": decisions_part(shell),
-                "changes": changes_part(shell),
-                "links": links_part(shell),
-            }
-            self._made = {name: _event(name, part) for name, part in parts.items()}
+            self._made, self._made_t = self.parts(now), now
         return self._made
+
+    def parts(self, now: float) -> dict[str, bytes]:
+        """An event for each part."""
+        shell, slo = self._shell, self._shell.settings.slo
+        targets = (slo.ttft_s, slo.tpot_s, slo.attainment)
+        parts: dict[str, AnyPart] = {
+            "state": StatePart(narwhal.__version__, now, shell.open_requests, *targets, self._state()),
+            "decisions": decisions_part(shell),
+            "changes": changes_part(shell),
+            "links": links_part(shell),
+        }
+        return {name: _event(name, part) for name, part in parts.items()}
 
 
 def _event(name: str, part: AnyPart) -> bytes:
     data = b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(part))
     return b"%x\r\n%s\r\n" % (len(data), data)
-
-
-def _send(viewer: _Viewer, made: dict[str, bytes]) -> None:
-    news = [event for name, event in made.items() if viewer.sent.get(name) != event]
-    viewer.sent = made
-    if viewer.connection.transport is not None and news:
-        viewer.connection.transport.write(b"".join(news))
