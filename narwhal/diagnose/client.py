@@ -4,6 +4,7 @@ import http.client
 import json
 import ssl
 import uuid
+from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,24 @@ class AdminClient:
     def journal(self, after: str | None) -> Json:
         """The `JournalRows` after a place; None: its end, without rows."""
         return self._ask("GET", "/narwhal/journal" + (f"?after={after}" if after is not None else ""))
+
+    def live(self) -> Iterator[Json]:
+        """The parts of `/narwhal/events` as they come. Raises `UnreachableError` when they end or none comes."""
+        connection = self._connection()
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        try:
+            connection.request("GET", "/narwhal/events", headers=headers)
+            answer = connection.getresponse()
+            if answer.status >= HTTPStatus.BAD_REQUEST:
+                self._read(answer.status, answer.read())
+            while line := answer.readline():
+                if line.startswith(b"data: "):
+                    yield json.loads(line[6:])
+            raise UnreachableError(f"the router at {self.url} ended the stream", sent=True)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise UnreachableError(f"no router answers at {self.url}: {_reason(error)}", sent=True) from error
+        finally:
+            connection.close()
 
     def metrics(self) -> str:
         """The router's metrics, in Prometheus' text format."""
