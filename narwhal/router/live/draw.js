@@ -106,9 +106,9 @@ function drawHistory(load) {
   history.push(load);
   if (history.length > KEPT) history.shift();
   for (const phase of ["prefill", "decode"]) {
-    const points = history.map((one, index) => {
+    const points = history.flatMap((one, index) => {
       const x = SVG_W * (1 - (history.length - 1 - index) / (KEPT - 1));
-      return `${x.toFixed(1)},${(SVG_H - 2 - (Math.min(one[phase] ?? 0, 2) / 2) * (SVG_H - 4)).toFixed(1)}`;
+      return one[phase] === null ? [] : [`${x.toFixed(1)},${(SVG_H - 2 - (Math.min(one[phase], 2) / 2) * (SVG_H - 4)).toFixed(1)}`];
     });
     document.querySelector(`#history polyline.${phase}`).setAttribute("points", points.join(" "));
   }
@@ -278,12 +278,12 @@ function candidates(decision) {
 }
 
 function decisionRow(decision) {
-  const failed = decision.guards.filter((guard) => !guard.passed);
+  const failed = decision.guards.filter((guard) => !guard.passed && !decision.reason.includes(`held by ${guard.name}`));
   const guards = failed.length
-    ? el("span", "why", `Held by ${failed.map((g) => `${g.name}${g.engine ? ` (${g.engine})` : ""}: ${round(g.value)}, limit ${round(g.limit)}`).join("; ")}`)
+    ? el("span", "why", `also held by ${failed.map((g) => `${g.name}${g.engine ? ` (${g.engine})` : ""}: ${round(g.value)}, limit ${round(g.limit)}`).join("; ")}`)
     : "";
   const advised = decision.outcome === "advised" ? " (advised, not made)" : "";
-  return el("li", "", age(decision.t), moveWords(decision), advised, el("span", "why", decision.reason.split("; held by ")[0]), guards, candidates(decision));
+  return el("li", "", age(decision.t), moveWords(decision), advised, el("span", "why", decision.reason), guards, candidates(decision));
 }
 
 const round = (value) => (Math.abs(value) >= 1e9 ? "never" : Number(value.toPrecision(4)).toString());
