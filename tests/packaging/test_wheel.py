@@ -45,6 +45,8 @@ def test_the_wheel_holds_the_data(wheel: Path) -> None:
         assert f"narwhal/_data/{wanted}" in names
     for wanted in ("templates/grafana/narwhal-ops.json", "docs/runbooks.md"):  # what narwhal observe render copies
         assert f"narwhal/_data/{wanted}" in names
+    for shipped in ("page.html", "page.css", "page.js", "draw.js", "icon.svg"):
+        assert f"narwhal/router/live/{shipped}" in names
     assert any(name.startswith("narwhal/_data/inventories/") for name in names)
     assert not any(name.startswith("tests/") for name in names)
 
