@@ -29,6 +29,7 @@ check: .venv/.dev ## Lint, types, imports, unit and property tests; under three 
 	$(BIN)/python -m narwhal.measure.schemas --check
 	$(BIN)/python -m narwhal.report.schemas --check
 	$(BIN)/python -m narwhal.advise.schemas --check
+	$(BIN)/python -m narwhal.diagnose.schemas --check
 	$(BIN)/pytest -q -n 2 -m 'not e2e and not packaging and not client and not lab and not vllm'
 
 e2e: .venv/.dev ## Real processes and sockets
@@ -81,6 +82,7 @@ schemas: .venv/.dev ## Write schemas/ from the models, and Grafana's dashboards
 	$(BIN)/python -m narwhal.measure.schemas
 	$(BIN)/python -m narwhal.report.schemas
 	$(BIN)/python -m narwhal.advise.schemas
+	$(BIN)/python -m narwhal.diagnose.schemas
 	$(BIN)/python -m narwhal.router.schemas
 	$(BIN)/python -m narwhal.observe.dashboards
 

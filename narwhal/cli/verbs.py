@@ -34,6 +34,7 @@ from narwhal.cli import (
     tunnel,
     validate,
     version,
+    why,
 )
 from narwhal.cli.app import run_app
 
@@ -72,4 +73,5 @@ __all__ = [
     "tunnel",
     "validate",
     "version",
+    "why",
 ]

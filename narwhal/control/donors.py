@@ -7,6 +7,7 @@ engine that a guard holds comes after all others, so that a batch shrinks only w
 from narwhal.control import guards
 from narwhal.control.events import Role
 from narwhal.control.load import able_in, by_role, pace, reference, speed
+from narwhal.control.records import Guard
 from narwhal.control.score import Change
 from narwhal.control.state import Engine, Pool, Settings
 
@@ -36,10 +37,16 @@ class Donors:
             "prefill": sorted(filter(_movable, decode), key=to_prefill)[: self.most],
             "decode": sorted(filter(_movable, prefill), key=to_decode)[: self.most],
         }
+        self._sources: dict[Role, list[Engine]] = {"prefill": decode, "decode": prefill}
         controller = settings.controller
+        self._least: dict[Role, int] = {
+            "prefill": max(controller.min_decode, 1),
+            "decode": max(controller.min_prefill, 1),
+        }
+        """Engines that have to stay in the other role."""
         self._spare: dict[Role, int] = {
-            "prefill": able_in(pool, "decode") - max(controller.min_decode, 1),
-            "decode": able_in(pool, "prefill") - max(controller.min_prefill, 1),
+            "prefill": able_in(pool, "decode") - self._least["prefill"],
+            "decode": able_in(pool, "prefill") - self._least["decode"],
         }
 
     def to(self, target: Role, count: int) -> list[Engine]:
@@ -49,6 +56,22 @@ class Donors:
     def available(self, target: Role) -> int:
         """How many engines could go to `target` without leaving the other role below its floor."""
         return max(min(len(self._order[target]), self._spare[target]), 0)
+
+    def withheld(self) -> list[Guard]:
+        """Why nobody can go to a role, where nobody can: the floor of the other one, or what holds each of its engines.
+
+        Of roles that somebody can go to: nothing.
+        """
+        asked: list[Guard] = []
+        for target, engines in self._sources.items():
+            if self.available(target) > 0:
+                continue
+            if self._spare[target] <= 0:
+                source, least = ("decode" if target == "prefill" else "prefill"), self._least[target]
+                asked.append(Guard(f"min_{source}", False, self._spare[target] + least - 1.0, float(least)))
+            held = (guard for engine in engines for guard in (guards.pin(engine, target), guards.lifecycle(engine)))
+            asked += [guard for guard in held if not guard.passed]
+        return asked
 
     def changes(self, target: Role, most: int) -> list[Change]:
         """What moving one, two, … donors towards `target` changes; at most `most` of them."""

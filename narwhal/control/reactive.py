@@ -14,7 +14,7 @@ from narwhal.control.events import Role
 from narwhal.control.evidence import NEVER, Evidence, Settled
 from narwhal.control.load import Load, Offered
 from narwhal.control.proposal import Proposal, describe
-from narwhal.control.records import Guard
+from narwhal.control.records import Candidate, Guard
 from narwhal.control.score import Change, Scored, score
 from narwhal.control.state import Settings
 from narwhal.fleet.model import Reactive as Parameters
@@ -41,6 +41,19 @@ class Adjacent:
         ]
         return min(found)[2] if found else None
 
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The record of them, the present split first."""
+        return tuple(scored.candidate(scored.worst) for scored in (self.current, *self.towards.values()))
+
+    def wanting(self, parameters: Parameters) -> tuple[Guard, ...]:
+        """What no split is better by enough for: the load of the present one, and what the best other one gains."""
+        worst, act_at = self.current.worst, parameters.act_at
+        asked = [Guard("act_at", worst >= act_at, worst, act_at)]
+        if self.towards:
+            gain, margin = worst - min(scored.worst for scored in self.towards.values()), parameters.movement_margin
+            asked.append(Guard("movement_margin", gain >= margin, gain, margin))
+        return tuple(asked)
+
 
 class Reactive:
     """State: evidence window, settled run, departure, and the proposals since the last move."""
@@ -66,17 +79,17 @@ class Reactive:
         self.evidence.observe(t)
         adjacent = self.adjacent(load, donors)
         shift = self.shift(load, donors)
-        departing = self.departure.follow(t, shift, self.settled)
+        departing = self.departure.follow(t, shift[0] if shift is not None else None, self.settled)
         better = adjacent.better(self._parameters)
         self.settled.observe(t, better=better is not None)
-        candidates = tuple(s.candidate(s.worst) for s in (adjacent.current, *adjacent.towards.values()))
+        candidates = adjacent.candidates()
         if departing is not None and departing.passed and shift is not None:
-            best = adjacent.towards.get(shift)
-            reason = f"demand shifted: {describe(adjacent.current, best)}"
-            return Proposal(candidates, shift, 1, (departing,), reason)
+            target, shifted = shift
+            reason = f"demand shifted: {describe(shifted.current, shifted.towards.get(target))}"
+            return Proposal(shifted.candidates(), target, 1, (departing,), reason)
         if better is None:
             self._confirm(None, urgent=urgent, enough=1)
-            return Proposal(candidates, None, 0, (), describe(adjacent.current, None))
+            return Proposal(candidates, None, 0, adjacent.wanting(self._parameters), describe(adjacent.current, None))
         rules = self.rules(load, better, adjacent.towards[better])
         agreed = better if all(rule.passed for rule in rules) else None
         enough = 1 if urgent or self.over_target(adjacent.current, better) else self._parameters.confirmations
@@ -98,16 +111,20 @@ class Reactive:
         """The adjacent splits: prefill gains under the larger decode demand, decode gains under the present one."""
         return self._score(load, donors, {"prefill": self._larger_decode(load), "decode": load.offered}, load.offered)
 
-    def shift(self, load: Load, donors: Donors) -> Role | None:
-        """The direction a shift asks for: demand differs, and makes an adjacent split better by the margin."""
+    def shift(self, load: Load, donors: Donors) -> tuple[Role, Adjacent] | None:
+        """The direction a shift asks for: demand differs, and makes an adjacent split better by the margin.
+
+        With the splits as demand over the confirmation span scores them, which is what decides then.
+        """
         if not self.departure.demand_differs(load.t):
             return None
         offered = self.departure.offered(load.t)
         adjacent = self._score(load, donors, {"prefill": offered, "decode": offered}, offered)
-        shift = adjacent.better(self._parameters)
-        if shift is not None:
-            self._shift_t = load.t
-        return shift
+        target = adjacent.better(self._parameters)
+        if target is None:
+            return None
+        self._shift_t = load.t
+        return target, adjacent
 
     def _score(self, load: Load, donors: Donors, offered: dict[Role, Offered], current: Offered) -> Adjacent:
         towards: dict[Role, Scored] = {}

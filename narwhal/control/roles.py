@@ -133,7 +133,8 @@ class RoleController:
         """Take what the policy proposes through the guards."""
         rules, target = proposal.rules, proposal.target
         if target is None:
-            return self._conclude(t, trigger, "stay", proposal.reason, proposal=proposal, asked=rules, inputs=inputs)
+            asked = [*rules, *donors.withheld()]
+            return self._conclude(t, trigger, "stay", proposal.reason, proposal=proposal, asked=asked, inputs=inputs)
         wanted = donors.to(target, proposal.engines)
         if proposal.held:
             moves = [Move(engine.id, engine.role, target) for engine in wanted]

@@ -64,6 +64,11 @@ class AdminClient:
         self._host = host
         self._port = port
 
+    @property
+    def socket(self) -> Path | None:
+        """The Unix socket that it talks to; None: it talks over TCP."""
+        return self._path
+
     def state(self) -> Json:
         """The `RouterState` document."""
         return self._ask("GET", "/narwhal/state")

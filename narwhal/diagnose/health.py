@@ -29,9 +29,14 @@ def standing_lines(state: Json, changes: Sequence[Json], now_t: float) -> list[s
     if told:
         lines += [*([""] if lines else []), "what changed, the latest last:"]
     for change in told[-SHOWN:]:
-        who = change.get("engine") or f"pair {change['producer']} > {change['consumer']}"
-        lines.append(f"  {max(now_t - change['t'], 0.0):.0f} s ago  {who} {change['change']}: {change['reason']}")
+        lines.append(f"  {max(now_t - change['t'], 0.0):.0f} s ago  {change_words(change)}")
     return lines
+
+
+def change_words(change: Json) -> str:
+    """A change of an engine or a pair, in words."""
+    who = change.get("engine") or f"pair {change['producer']} > {change['consumer']}"
+    return f"{who} {change['change']}: {change['reason']}"
 
 
 def links_lines(document: Json) -> list[str]:

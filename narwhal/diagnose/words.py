@@ -1,14 +1,13 @@
 """Router state and decisions in words and numbers, for a terminal."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from narwhal.control.guards import LONG_AGO_S
 from narwhal.diagnose.drains import cohort_lines, drain_lines, standing_words
 
 Json = dict[str, Any]
-_HELD_BY = "; held by "
+HELD_BY = "; held by "
 """Begins the part of a decision's reason that names a guard; here the guards speak for themselves."""
 _ON_OFF = {
     "lease": ("the router leads", "the router cannot prove that it leads"),
@@ -28,6 +27,8 @@ _LIFECYCLE = {
 _NAMED = 3
 """Engines that the line of what is degraded names."""
 _MEASURED = {
+    "act_at": "the score is {value:.3g}, nothing moves below {limit:.3g}",
+    "movement_margin": "the best other split is better by {value:.3g}, a move needs {limit:.3g}",
     "gain": "the score gets better by {value:.3g}, a move needs {limit:.3g}",
     "expand_at": "the score is {value:.3g}, prefill grows from {limit:.3g} on",
     "shrink_at": "the score is {value:.3g}, prefill shrinks from {limit:.3g} on",
@@ -47,7 +48,7 @@ def status_lines(state: Json) -> list[str]:
     if follows:
         split_words = "not heard yet" if state["lease"]["lag_s"] is None else "as the router that leads has it"
     lines = [
-        f"{state['fleet']} · {state['model']} · pid {state['pid']}, up {_span(state['uptime_s'])}"
+        f"{state['fleet']} · {state['model']} · pid {state['pid']}, up {span(state['uptime_s'])}"
         f" · policy {state['policy']} · {state['epoch']} role changes",
         f"split     {split_words}"
         + (f" · moves are on hold: {hold['reason'] or 'no reason given'}" if hold["on"] else ""),
@@ -146,31 +147,6 @@ def learning_lines(state: Json) -> list[str]:
     return lines
 
 
-def explain(moves: Sequence[Json], decisions: Sequence[Json], now_t: float, hold_reason: str = "") -> list[str]:
-    """The last decision that moved engines, and what held the better splits since, the newest first.
-
-    `decisions`: the latest ones of any outcome; `now_t`: the present time on the clock that dates them, in seconds.
-    """
-    made = [decision for decision in moves if decision["outcome"] == "moved"]
-    lines = ["no engine has been moved yet"]
-    if made:
-        lines = _decision("last move", made[-1], now_t, hold_reason)
-    since = made[-1]["id"] if made else -1
-    later = [decision for decision in decisions if decision["id"] > since and decision["outcome"] == "held"]
-    if not later:
-        return [*lines, "", "nothing better was held back since"]
-    orders = sum(_is_refused_order(decision) for decision in later)
-    many = f"{len(later)} {'order' if orders == len(later) else 'decision'}{'s' if len(later) > 1 else ''}"
-    word = "refused" if orders == len(later) else "held back or refused" if orders else "held back"
-    lines += ["", f"{word} since: {many}, the latest:"]
-    title = "an order of the operator's" if _is_refused_order(later[-1]) else "held"
-    return [*lines, *_decision(title, later[-1], now_t, hold_reason)]
-
-
-def _is_refused_order(decision: Json) -> bool:
-    return bool(decision["trigger"] == "operator" and decision["outcome"] == "held")
-
-
 def refusal(decision: Json, hold_reason: str = "") -> str:
     """Why a decision moved nothing: what held it, in words, else its reason."""
     held = [guard_words(guard, decision, hold_reason) for guard in decision["guards"] if not guard["passed"]]
@@ -263,6 +239,8 @@ def guard_words(guard: Json, decision: Json, hold_reason: str = "") -> str:
         return "no departure stands against it" if passed else "a departure to the other role is open"
     if name in ("evidence_span_s", "evidence_max_span_s"):
         return f"the evidence window has been open for {of_s}"
+    if name == "movement_margin" and value < 0:
+        return f"the best other split is worse by {-value:.3g}"
     if name in _MEASURED:
         return _MEASURED[name].format(value=value, limit=limit)
     return _of_engine(guard, decision, of_s)
@@ -285,32 +263,6 @@ def _of_engine(guard: Json, decision: Json, of_s: str) -> str:
     return f"{name}{f' ({engine})' if engine else ''}: {value:.4g}, limit {limit:.4g}"
 
 
-def _decision(title: str, decision: Json, now_t: float, hold_reason: str) -> list[str]:
-    order = _is_refused_order(decision)
-    moves = "; ".join(f"{move['engine']} {move['source']} → {move['target']}" for move in decision["moves"])
-    lines = [
-        f"{title}: decision {decision['id']}, {_span(max(now_t - decision['t'], 0.0))} ago, {decision['policy']},"
-        f" by {decision['trigger']}, from {decision['prefill']} prefill / {decision['decode']} decode",
-        f"  {decision['outcome']}: {moves or 'no engine'}" if not order else "",
-        f"  {'refused:' if order else 'because'} {decision['reason'].partition(_HELD_BY)[0]}",
-    ]
-    lines = [line for line in lines if line]
-    if decision["candidates"]:
-        lines.append(f"  {'split':<8}{'TTFT':>8}{'TPOT':>8}{'seats':>8}{'score':>8}   (1.00: at its target)")
-    for index, row in enumerate(decision["candidates"]):
-        name = f"{row['prefill']}P{row['decode']}D"
-        lines.append(
-            f"  {name:<8}{row['ttft']:>8.2f}{row['tpot']:>8.2f}{row['queue']:>8.2f}{row['score']:>8.2f}"
-            + ("   now" if index == 0 else "")
-        )
-    for guard in decision["guards"]:
-        verdict = "passed" if guard["passed"] else "held"
-        lines.append(f"  {verdict:<8}{guard_words(guard, decision, hold_reason)}")
-    if decision["inputs"]:
-        lines.append("  from " + ", ".join(f"{name} {value:.4g}" for name, value in sorted(decision["inputs"].items())))
-    return lines
-
-
 def _ratio(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.2f}"
 
@@ -319,7 +271,8 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.0%}"
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """A length of time in words."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

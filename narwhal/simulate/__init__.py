@@ -14,7 +14,7 @@ from narwhal.simulate.parameters import TuneError
 from narwhal.simulate.plot import PlotError, check_plot, draw
 from narwhal.simulate.policies import Policy, PolicyError, parse_policy, with_split
 from narwhal.simulate.prepare import Ask, Prepared, prepare
-from narwhal.simulate.recording import ReplayError
+from narwhal.simulate.recording import ReplayError, steps_around
 from narwhal.simulate.replay import recorded_scenario, replay, settings_document
 from narwhal.simulate.scenario import Outcome, Scenario, goodput, passes, run
 from narwhal.simulate.score import TARGET, UNSCORED_S, WINDOW_S
@@ -70,6 +70,7 @@ __all__ = [
     "replay",
     "run",
     "settings_document",
+    "steps_around",
     "table",
     "tuned_data",
     "tuned_text",

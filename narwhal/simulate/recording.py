@@ -14,7 +14,7 @@ import msgspec
 
 from narwhal.control import Control, Settings
 from narwhal.control.commands import Decided
-from narwhal.control.events import AnyEvent
+from narwhal.control.events import AnyEvent, RequestArrived
 from narwhal.control.records import Decision
 from narwhal.control.snapshot import LinesLost, Snapshot, restore
 from narwhal.simulate.traces import why_unreadable
@@ -114,6 +114,55 @@ def read_recording(path: Path) -> Recording:
         raise ReplayError(f"{place}: cannot be replayed: {error}") from error
     decisions = own or _journalled(ring(folder / JOURNAL_FILE))
     return Recording(files, (file, number), settings, snapshot, tuple(decisions))
+
+
+def steps_around(
+    folder: Path, request: int, arrived_t: float | None
+) -> tuple[Control, Iterator[AnyEvent | None]] | None:
+    """Control as it was shortly before a request arrived, and the events from there on; None stands for lost ones.
+
+    Its number may have been given by several starts: with `arrived_t` the one that arrived then is meant, else the
+    latest. None: its arrival is not kept. Raises `ReplayError`.
+    """
+    files = tuple(file for file in ring(folder / EVENTS_FILE) if file.is_file())
+    head: tuple[int, int, str] | None = None
+    found: tuple[int, int, str] | None = None
+    mark = f'"request":{request},'
+    for number, path in enumerate(files):
+        for row, line in _lines(path):
+            if line.startswith(('{"type":"Snapshot"', '{"type":"Settings"')):
+                head = number, row, line
+            elif line.startswith('{"type":"LinesLost"'):
+                head = None
+            elif head and mark in line and line.startswith('{"type":"RequestArrived"'):
+                event = _decode(line, f"{path}:{row}")
+                if isinstance(event, RequestArrived) and event.request == request and _at(event, arrived_t):
+                    found = head
+    if found is None:
+        return None
+    file, row, line = found
+    place = f"{files[file]}:{row}"
+    if _kind(line, place) == "Settings":
+        settings, snapshot = Settings.read(msgspec.json.decode(line)), None
+    else:
+        snapshot = msgspec.json.decode(line, type=Snapshot)
+        settings = Settings.read(snapshot.settings)
+    recording = Recording(files, (file, row), settings, snapshot, ())
+    return recording.control(), _until_start(recording)
+
+
+def _at(event: RequestArrived, arrived_t: float | None) -> bool:
+    began_t = event.started_t if 0 <= event.started_t <= event.t else event.t
+    return arrived_t is None or abs(began_t - arrived_t) < 1e-6
+
+
+def _until_start(recording: Recording) -> Iterator[AnyEvent | None]:
+    """The events of one start; None where some were lost. Further snapshots hold what is known already."""
+    for _, step in recording.steps():
+        if isinstance(step, LinesLost):
+            yield None
+        elif not isinstance(step, Snapshot):
+            yield step
 
 
 def ring(path: Path) -> tuple[Path, ...]:
