@@ -3,6 +3,7 @@
 from narwhal.cli import (
     advise,
     bench,
+    bundle,
     check,
     days,
     demo,
@@ -18,6 +19,7 @@ from narwhal.cli import (
     launch,
     lifecycle,
     links,
+    logs,
     migrate,
     move,
     observe,
@@ -41,6 +43,7 @@ from narwhal.cli.app import run_app
 __all__ = [
     "advise",
     "bench",
+    "bundle",
     "check",
     "days",
     "demo",
@@ -56,6 +59,7 @@ __all__ = [
     "launch",
     "lifecycle",
     "links",
+    "logs",
     "migrate",
     "move",
     "observe",

@@ -14,6 +14,7 @@ from narwhal.deploy.gates import GATES, Gate, gate_of
 from narwhal.deploy.hostkeys import confirm, fingerprint, scan, unpinned
 from narwhal.deploy.lock import locked
 from narwhal.deploy.opening import Opened, open_run, run_directory
+from narwhal.deploy.reaching import Reach, reaching
 from narwhal.deploy.serving import addresses
 from narwhal.deploy.standing import Standing
 from narwhal.deploy.tunnel import Tunnel, TunnelWish, open_tunnel
@@ -29,6 +30,7 @@ __all__ = [
     "GateEvidence",
     "Opened",
     "Outcome",
+    "Reach",
     "Source",
     "Standing",
     "Stop",
@@ -55,6 +57,7 @@ __all__ = [
     "open_run",
     "open_tunnel",
     "parse_target",
+    "reaching",
     "read_manifest",
     "run_day",
     "run_directory",

@@ -22,7 +22,7 @@ from narwhal.dev.process import stop_recorded
 from narwhal.dev.report import DemoMove, DemoReport, report
 from narwhal.dev.template import FleetPlan, fleet_yaml
 from narwhal.dev.traffic import turning_phases
-from narwhal.dev.workplace import workplace
+from narwhal.dev.workplace import MOVING, workplace
 from narwhal.diagnose import AdminClient, UnreachableError
 from narwhal.fleet import Expanded, load_profile
 from narwhal.measure import Load, Phase, Target, poisson, recent_attainment
@@ -82,7 +82,7 @@ def run_demo(
         folder = stack.enter_context(workplace())
         moving, static = (
             stack.enter_context(_fleet(folder, FleetPlan(name, engines, prefill, controller=moves), say))
-            for name, moves in (("moving", True), ("static", False))
+            for name, moves in ((MOVING, True), ("static", False))
         )
         schedule = poisson(phases, seed)
         say(f"sending {len(schedule)} requests to each fleet in {seconds:g} s")

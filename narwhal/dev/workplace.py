@@ -14,6 +14,8 @@ from narwhal.dev.process import DevProcess, living, recorded, stop_recorded
 from narwhal.documents import write_atomically
 
 _PREFIX = "narwhal-demo-"
+MOVING = "moving"
+"""Name of the fleet whose roles move, and its folder."""
 _STOP_DEADLINE_S = 5.0
 
 
@@ -27,6 +29,15 @@ def workplace() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
         _record_owner(Path(name))
         yield Path(name)
+
+
+def running_demo() -> Path | None:
+    """The instance of a demo of this user's that runs: of its fleet whose roles move. Of several, the latest."""
+    found = [
+        folder for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*") if _is_mine(folder) and living(folder)
+    ]
+    latest = max(found, key=lambda folder: folder.stat().st_mtime, default=None)
+    return latest / MOVING if latest is not None else None
 
 
 def _abandoned(where: Path) -> list[Path]:

@@ -73,6 +73,11 @@ class AdminClient:
         """The `RouterState` document."""
         return self._ask("GET", "/narwhal/state")
 
+    def ready(self) -> Json:
+        """What `/ready` says, whether it is ready or not."""
+        status, raw = self._send("GET", "/ready", None, {"Accept": "application/json"}, 0.0)
+        return self._read(HTTPStatus.OK if status == HTTPStatus.SERVICE_UNAVAILABLE else status, raw)
+
     def moves(self) -> Json:
         """The `Moves` document: the latest decisions that moved or were held, oldest first, and the router's time."""
         return self._ask("GET", "/narwhal/moves")

@@ -4,10 +4,11 @@ import sys
 from collections.abc import Sequence
 
 from narwhal.diagnose.document import Why
+from narwhal.diagnose.manifest import DiagnosticBundle
 from narwhal.documents import Model
 from narwhal.documents.generate import render_schema, write_schemas
 
-MODELS: dict[str, type[Model]] = {"why": Why}
+MODELS: dict[str, type[Model]] = {"diagnostic-bundle": DiagnosticBundle, "why": Why}
 """The documents whose schema is generated here."""
 
 
