@@ -1,10 +1,11 @@
 """The programs of Prometheus, as Debian has them."""
 
-import os
 import shutil
 import subprocess
 
 import pytest
+
+from tests.debian import install
 
 PACKAGES = {"prometheus": "prometheus", "promtool": "prometheus", "amtool": "prometheus-alertmanager"}
 
@@ -14,13 +15,8 @@ def provide() -> None:
     missing = sorted({package for program, package in PACKAGES.items() if shutil.which(program) is None})
     if not missing:
         return
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        pytest.skip(f"needs {', '.join(missing)}")
-    environ = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}  # 1: no service is started
-    for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *missing]):
-        done = subprocess.run(["apt-get", *command], env=environ, capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"{', '.join(missing)} cannot be installed: {done.stderr.strip()[-300:]}")
+    if trouble := install(*missing):
+        pytest.skip(trouble)
 
 
 def call(*argv: object) -> str:
