@@ -206,8 +206,7 @@ function drawFigures(part) {
     ["served", number(counts.served)],
     ["refused", number(counts.refused), rate("refused") > 0],
     ["failed or cut", number(counts.failed + counts.cut), rate("failed") > 0 || rate("cut") > 0],
-    ["TTFT target", `${part.ttft_s} s`],
-    ["TPOT target", `${part.tpot_s} s`],
+    ["TTFT, TPOT target", `${part.ttft_s} s, ${part.tpot_s} s`],
   ]);
 }
 
