@@ -1,5 +1,6 @@
 """What `narwhal top` shows of a router: the live page's parts, as lines that fit a terminal."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,8 +149,14 @@ def _attained(value: float | None, target: float, cells: int) -> Text:
 def _engines(state: Json, width: int) -> list[Text]:
     wide = width >= _WIDE
     head = f"  {'engine':<14}{'state':<12}{'KV':>6}" + (f"{'prompts':>9}{'backlog':>9}{'streams':>9}{'full':>7}" * wide)
-    rows = sorted(state["engines"], key=lambda engine: (engine["role"] != "prefill", engine["state"] == "live"))
+    rows = sorted(state["engines"], key=_order)
     return [_line(head, "dim"), *(_engine(engine, wide=wide) for engine in rows), _line()]
+
+
+def _order(engine: Json) -> tuple[bool, bool, list[tuple[int, str]]]:
+    """Prefill first, in each role those in trouble, then by name with its numbers as numbers."""
+    name = [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", engine["id"])]
+    return engine["role"] != "prefill", engine["state"] == "live", name
 
 
 def _engine(engine: Json, *, wide: bool) -> Text:

@@ -1,6 +1,7 @@
 """What `narwhal top` draws, from parts as a router tells them."""
 
 import io
+import re
 from typing import Any
 
 import pytest
@@ -104,6 +105,12 @@ def test_a_low_terminal_keeps_the_engines_longest() -> None:
     text = "\n".join(plain(View(parts(FOUR), 50.0, {}), 100, 24))
     assert all(f"gpu/{n}  " in text for n in range(4))
     assert len(plain(View(parts(FOUR * 16), 50.0, {}), 100, 24, whole=True)) > 64
+
+
+def test_engines_stand_by_role_then_trouble_then_number() -> None:
+    engines = [engine(n, "decode") for n in (10, 9)] + [engine(2, "decode", state="ejected"), engine(11, "prefill")]
+    rows = [line[:8] for line in plain(View(parts(engines), 50.0, {})) if re.match("[PD] gpu/", line)]
+    assert rows == ["P gpu/11", "D gpu/2 ", "D gpu/9 ", "D gpu/10"]
 
 
 def test_help_and_pause_are_said() -> None:

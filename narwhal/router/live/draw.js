@@ -3,6 +3,7 @@ const at = (id) => document.getElementById(id);
 const SVG_W = 240;
 const SVG_H = 60;
 const KEPT = 120;
+const MANY = 16; // engines that have room above everything else
 const engines = new Map(); // id -> {role, card}
 const history = [];
 let clock = { now: 0, at: 0 };
@@ -30,6 +31,8 @@ function span(s) {
   if (s < 3600) return `${Math.floor(s / 60)} min`;
   return s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min` : `${Math.floor(s / 86400)} d`;
 }
+
+const byName = (a, b) => a.localeCompare(b, "en", { numeric: true });
 
 const nowT = () => clock.now + (Date.now() - clock.at) / 1000;
 
@@ -127,7 +130,8 @@ function newCard(id) {
 function drawEngines(rows) {
   const seen = new Set();
   const placed = { prefill: [], decode: [] };
-  for (const engine of rows) {
+  at("main").classList.toggle("many", rows.length > MANY);
+  for (const engine of rows.toSorted((a, b) => byName(a.id, b.id))) {
     seen.add(engine.id);
     let known = engines.get(engine.id);
     if (!known) engines.set(engine.id, (known = newCard(engine.id)));
@@ -178,7 +182,7 @@ function drawEngine(shown, engine) {
   setMeter(shown.kv, share, percent(share), 1);
   shown.kv.bar.title = `${number(engine.kv_tokens)} of ${number(engine.kv_capacity_tokens)} KV tokens`;
   const drain = engine.drain ? Object.entries(engine.drain).filter(([, left]) => typeof left === "number" && left > 0) : [];
-  set(shown.why, [engine.reason, ...drain.map(([what, left]) => `${what.replaceAll("_", " ")} ${Math.ceil(left)}`)].filter(Boolean).join("; "));
+  set(shown.why, [engine.reason === `as ${engine.role}` ? "" : engine.reason, ...drain.map(([what, left]) => `${what.replaceAll("_", " ")} ${Math.ceil(left)}`)].filter(Boolean).join("; "));
 }
 
 function pairs(list, rows) {
@@ -325,7 +329,7 @@ function drawLinks(part) {
 
 // Every prefill engine with every decode engine; drawn again when a role, a standing or a pair is another.
 function drawMatrix() {
-  const rows = [...engines.entries()].sort(([a], [b]) => (a < b ? -1 : 1));
+  const rows = [...engines.entries()].sort(([a], [b]) => byName(a, b));
   const key = JSON.stringify([links, rows.map(([id, known]) => [id, known.role, known.live])]);
   if (key === matrix) return;
   matrix = key;
