@@ -88,6 +88,8 @@ def _bundled(source: Source, found: Found | str | None, redactor: Redactor, file
         outcome: Literal["skipped", "missing"] = "skipped" if found is None else "missing"
         reason = redactor.text(source.skipped if found is None else str(found))
         return BundledSource(name=name, file=None, outcome=outcome, reason=reason, redactions={})
+    if isinstance(found.content, str) and len(found.content) > LIMIT_BYTES:
+        found = Found(found.content[-LIMIT_BYTES:], f"only its last {LIMIT_BYTES} bytes")
     content = _content(source, found.content, redactor).encode()
     partial = found.partial
     if len(content) > LIMIT_BYTES:
@@ -111,8 +113,8 @@ def _content(source: Source, content: Any, redactor: Redactor) -> str:
     if source.kind == "rows":
         return "".join(json.dumps(_row(row, redactor), ensure_ascii=False) + "\n" for row in content)
     if source.kind in ("own", "engine"):
-        lines = content if redactor.asked.messages else _told(source, content)
-        return "".join(redactor.text(line) + "\n" for line in lines)
+        lines = redactor.text("\n".join(content)).splitlines()  # as one: a key may have several lines
+        return "".join(line + "\n" for line in (lines if redactor.asked.messages else _told(source, lines)))
     return json.dumps(redactor.document(content), indent=2, ensure_ascii=False) + "\n"
 
 

@@ -71,7 +71,7 @@ _COMMON = frozenset(
 _TEXT_HIDDEN = "‹text›"
 _SECRET_HIDDEN = "‹secret›"  # noqa: S105 - it stands for one
 
-_PEM = re.compile(r"-----BEGIN [^-]+-----.*?(?:-----END [^-]+-----|\Z)", re.DOTALL)
+_PEM = re.compile(r"-----BEGIN [^-]+-----(?:(?!-----END).){0,8192}(?:-----END [^-]+-----)?", re.DOTALL)
 _SECRETS = (
     re.compile(
         r"(?i)((?:proxy-)?authorization[\"']?\s*[:=]\s*[\"']?)(?:(?:bearer|basic|digest|token|negotiate)\s+)?[^\s\"',;}]+"
