@@ -20,6 +20,8 @@ from tests.lab.playing import Fleet
 
 pytestmark = [pytest.mark.lab, pytest.mark.vllm, pytest.mark.timeout(3000)]
 HOST = "h1"
+KV_BYTES = 4096
+"""Of a token, on the tiny model."""
 NUMA = Path("/usr/lib/x86_64-linux-gnu/libnuma.so.1")
 PATIENT = {"narwhal_profile_options": ["--short", "--no-handoffs", "--max-error=9", "--max-left-out=99"]}
 """Two engines share the cores of one machine: how fast they are is not the question here."""
@@ -99,6 +101,6 @@ def test_the_gates_bring_vllm_to_serve_and_kv_crosses(served: Fleet, lab: Lab, t
     before = moved(lab)
     asked = served.operate("tunnel", str(served.file), "--", sys.executable, "-c", ASK)
     assert (asked.code, asked.out.split()) == (0, ["400", "8"])
-    assert moved(lab) > before
+    assert moved(lab) - before >= 400 * KV_BYTES  # the router's own checks between engines move less
     again = served.operate("deploy", str(served.file), "--yes")
     assert (again.code, again.out.strip()) == (0, "nothing had to run")
