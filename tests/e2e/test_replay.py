@@ -8,10 +8,16 @@ from typing import Any
 
 import pytest
 
+from narwhal.control import Settings
 from narwhal.control.curves import Curves
+from narwhal.control.projection import LEAST_SCORE
 from narwhal.dev.traffic import turning_phases
+from narwhal.diagnose.document import AskedGate
+from narwhal.diagnose.life import why_request
+from narwhal.diagnose.why import from_journal, why_move
 from narwhal.fleet import load_profile
 from narwhal.measure import Load, Target, poisson
+from narwhal.simulate.recording import read_recording
 from tests.e2e.commands import narwhal
 from tests.e2e.routers import fleet_of
 from tests.router.harness import Router
@@ -105,3 +111,76 @@ def test_other_policies_and_splits_answer_for_a_ring_that_begins_in_the_middle(j
     assert other["data"]["run"]["rate_rps"] > 1
     assert list(other["data"]["policies"]) == policies
     assert other["data"]["policies"]["static:1p3d"]["moves"] == 0
+
+
+def test_why_explains_every_move_and_all_that_was_held_with_the_numbers_of_their_records(journal: Path) -> None:
+    settings = read_recording(journal).settings
+    asked = [row["decision"] for row in rows(journal, "decision") if row["decision"]["outcome"] in ("moved", "held")]
+    outcomes = [decision["outcome"] for decision in asked]
+    assert outcomes.count("moved") >= 3
+    assert outcomes.count("held") >= 3
+    for decision in asked:
+        told = from_journal(journal)
+        (explained,) = why_move(told, decision["id"]).document.explained
+        assert [gate.passed for gate in explained.gates] == [
+            _passes(gate, decision, settings) for gate in explained.gates
+        ]
+        recorded = [(guard["name"], guard["value"], guard["limit"], guard["engine"]) for guard in decision["guards"]]
+        assert [(gate.gate, gate.value, gate.limit, gate.engine) for gate in explained.gates] == recorded
+        now = decision["candidates"][0]["score"] if decision["candidates"] else 0.0
+        for split, candidate in zip(explained.candidates, decision["candidates"], strict=True):
+            assert split.gain == now - candidate["score"]
+        verdicts = [split.verdict for split in explained.candidates]
+        assert verdicts.count(explained.outcome) == (1 if verdicts and decision["moves"] else 0)
+        assert explained.moves == [f"{m['engine']} {m['source']} → {m['target']}" for m in decision["moves"]]
+
+
+def _passes(gate: AskedGate, decision: Any, settings: Settings) -> bool:
+    """Whether a gate passes, from its number and what the settings say it is compared with."""
+    controller, thresholds = settings.controller, settings.controller.thresholds
+    projection, value = controller.projection, gate.value
+    limits = {
+        "min_prefill": controller.min_prefill,
+        "min_decode": controller.min_decode,
+        "dwell_s": thresholds.dwell_s,
+        "cooldown_s": thresholds.cooldown_s,
+        "expand_at": projection.expand_at,
+        "shrink_at": projection.shrink_at,
+        "min_arrivals": projection.min_arrivals,
+    }
+    if gate.gate in limits:
+        waits = gate.gate == "min_arrivals" and decision["inputs"]["prefill_age"] >= 1
+        return value >= limits[gate.gate] or waits
+    if gate.gate == "gain":
+        score = decision["candidates"][0]["score"]
+        need = max(projection.gain * max(score, LEAST_SCORE), projection.gain_calm if score < 1 else 0.0)
+        assert gate.limit in (need, 2 * need), "twice for a reversal"
+        return value >= gate.limit
+    if gate.gate == "confirmations":
+        return value >= gate.limit
+    if gate.gate == "flip_resident_guard":
+        return thresholds.flip_resident_guard == 0 or value <= thresholds.flip_resident_guard
+    assert gate.gate in ("hold", "advisory", "pin", "lifecycle", "moving"), gate.gate
+    return value == 0.0
+
+
+def test_why_tells_a_request_s_life_as_its_row_has_it(journal: Path) -> None:
+    requests = rows(journal, "request")
+    for row in [
+        *requests[:: max(len(requests) // 6, 1)],
+        *[row for row in requests if row["outcome"] == "refused"][:2],
+    ]:
+        life = why_request(from_journal(journal, row["id"]), row["id"]).document.request
+        assert life is not None
+        assert life.complete
+        assert (life.request, life.outcome) == (row["request"], row["outcome"])
+        engines = {step.what: step.engine for step in life.steps}
+        assert engines.get("prefill", "") == row["prefill_engine"] or "whole" in engines
+        assert (engines.get("decode") or engines.get("whole") or "") == row["decode_engine"]
+        if row["prefilled_s"] is not None:
+            (done,) = [step for step in life.steps if step.what == "prefilled"]
+            assert done.at_s == pytest.approx(row["prefilled_s"], abs=1e-6)
+        if life.price_s is not None and life.limit_s is not None:
+            assert life.price_s <= life.limit_s
+        if row["outcome"] == "refused":
+            assert f"429 {row['code']}: " in life.steps[-1].words
