@@ -5,6 +5,7 @@ from narwhal.diagnose.decisions import explain
 from narwhal.diagnose.drains import drain_lines, drain_words, may_stop
 from narwhal.diagnose.find import NoRouterError, NoTokenError, find_router
 from narwhal.diagnose.health import links_lines, standing_lines
+from narwhal.diagnose.incident import incident_lines
 from narwhal.diagnose.words import (
     learning_lines,
     lease_is_well,
@@ -24,6 +25,7 @@ __all__ = [
     "drain_lines",
     "drain_words",
     "explain",
+    "incident_lines",
     "learning_lines",
     "find_router",
     "lease_is_well",
