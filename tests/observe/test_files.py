@@ -34,6 +34,15 @@ def test_each_alert_has_its_section_and_each_section_its_alerts() -> None:
     assert named == {(alert.anchor, alert.name) for alert in ALERTS}
 
 
+def test_rules_go_by_metrics_that_there_are(tmp_path: Path) -> None:
+    catalogue = data_path("docs", "reference", "metrics.md").read_text()
+    known = set(re.findall(r"^\| `(narwhal_\w+)", catalogue, re.MULTILINE))
+    named = re.findall(r"\bnarwhal_[a-z_]+", observe_files(fleet_of(tmp_path))["narwhal.rules.yml"])
+    used = {re.sub("_(bucket|sum|count)$", "", name) for name in named}
+    assert len(used) > 8
+    assert used <= known
+
+
 def test_links_of_the_runbooks_lead_somewhere() -> None:
     for page, anchor in re.findall(r"\]\(([\w/.-]*)#?([\w-]*)\)", RUNBOOKS):
         text = data_path("docs", page).read_text() if page else RUNBOOKS

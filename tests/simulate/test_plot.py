@@ -17,11 +17,12 @@ from narwhal.simulate.plot import picture
 from narwhal.simulate.scenario import Outcome
 from narwhal.simulate.score import Score
 
-WINDOWS = (1.0, None, 0.5, 0.75)
+WINDOWS = ((4, 4), (0, 0), (4, 2), (4, 3))
+"""Offered and met."""
 SPLITS = [(0.0, 2, 2), (6.5, 3, 1), (11.0, 2, 2)]
 
 
-def figures(policy: str, windows: tuple[float | None, ...], splits: list[tuple[float, int, int]]) -> Figures:
+def figures(policy: str, windows: tuple[tuple[int, int], ...], splits: list[tuple[float, int, int]]) -> Figures:
     score = Score(10, 0.7, 0, 0, None, None, (), windows)
     return Figures(policy, [Outcome(policy, 1, 5.0, score, len(splits) - 1, splits)])
 
@@ -30,7 +31,7 @@ def figures(policy: str, windows: tuple[float | None, ...], splits: list[tuple[f
 def results() -> dict[str, Figures]:
     return {
         "reactive": figures("reactive", WINDOWS, SPLITS),
-        "static": figures("static", (0.25, 0.25, 0.25, 0.25), [(0.0, 1, 3)]),
+        "static": figures("static", ((4, 1),) * 4, [(0.0, 1, 3)]),
     }
 
 
