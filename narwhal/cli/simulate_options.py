@@ -15,7 +15,7 @@ class Admission(StrEnum):
 
 
 FleetArgument = Annotated[
-    Path | None, typer.Argument(help="Fleet file; without it, --curves and --engines are needed.")
+    Path | None, typer.Argument(help="Fleet file; without it, a profile and --engines are needed.")
 ]
 PolicyOption = Annotated[
     str | None,
